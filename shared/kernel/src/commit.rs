@@ -1,0 +1,293 @@
+//! What a commit does to a session, decided in one place (C, I1, V, D4).
+//!
+//! [`decide`] is given the head as it was last seen. Its [`Decision`] says what to write and under which [`Guard`]s:
+//! the few facts of the head that the decision rests on. Whoever carries it out writes all of it, or, when a guard no
+//! longer holds, nothing, and asks again with the newer head.
+
+use std::collections::BTreeSet;
+
+use crate::caps;
+use crate::event::{AssistantMessage, Class, CommitPlace, Delivery, Event, Facts, KeyName, Kind, Payload};
+use crate::head::{Head, LeaseToken, Run, RunStatus, StateOwner};
+use crate::ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq};
+use crate::refusal::{Refusal, Rule};
+
+/// One event to commit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewEvent {
+    /// What it is.
+    pub kind: Kind,
+    /// What it says.
+    pub payload: Payload,
+    /// I1: its dedupe key, if it has one.
+    pub key: Option<(KeyName, DedupeKey)>,
+}
+
+/// Events to commit together: all or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// The commit's own name, new for each commit and kept when it is sent again.
+    pub id: CommitId,
+    /// C1: required for owner kinds, an error with any other.
+    pub lease: Option<LeaseToken>,
+    /// How long an owner's commit extends its lease, in milliseconds.
+    pub lease_ms: u64,
+    /// At least one, all of one class.
+    pub events: Vec<NewEvent>,
+}
+
+/// A dedupe key that a commit takes (I2), held by the event with `seq`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyClaim {
+    /// The key's name.
+    pub name: KeyName,
+    /// The key.
+    pub key: DedupeKey,
+    /// The event that holds it.
+    pub seq: Seq,
+    /// SHA-256 of the canonical payload as it was sent (I4, I5), in hex.
+    pub digest: String,
+}
+
+/// A fact of the head that a decision rests on; checked in the write that carries the decision out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Guard {
+    /// The last seq is this one (L2, S4).
+    Seq(Seq),
+    /// The session is open (C6).
+    Open,
+    /// This owner holds the lease, in this epoch (C2, S3).
+    Lease(OwnerId, Epoch),
+    /// The newest epoch is this one.
+    Epoch(Epoch),
+    /// The lease ends at this moment; `None`: there is none.
+    LeaseUntil(Option<Millis>),
+    /// The run row is exactly this one (D4).
+    Run(Run),
+}
+
+/// What to tell the queue once a decision is carried out: a hint, never the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// Milliseconds to hold the hint back.
+    pub after_ms: u64,
+}
+
+/// What to write, and under which guards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The head afterwards.
+    pub head: Head,
+    /// What must still hold of the head before.
+    pub guards: Vec<Guard>,
+    /// The events to append.
+    pub events: Vec<Event>,
+    /// The keys to take, each absent until now.
+    pub keys: Vec<KeyClaim>,
+    /// V2: call ids of this commit's messages, which no earlier result may hold as its key.
+    pub new_calls: Vec<DedupeKey>,
+    /// The hint to send.
+    pub wake: Option<Wake>,
+}
+
+impl Decision {
+    /// A decision that changes the head alone.
+    pub(crate) fn of_head(head: Head, guards: Vec<Guard>) -> Decision {
+        Decision { head, guards, events: Vec::new(), keys: Vec::new(), new_calls: Vec::new(), wake: None }
+    }
+}
+
+/// An event whose class, key and payload were checked: all that can be said without the head.
+struct Checked<'a> {
+    event: &'a NewEvent,
+    facts: Facts,
+}
+
+/// C1, I1, V: everything about a commit that does not depend on the session.
+fn check(commit: &Commit) -> Result<Vec<Checked<'_>>, Refusal> {
+    if commit.events.is_empty() {
+        return Err(Refusal::invalid("V6", "/events", "must hold at least one event"));
+    }
+    if commit.events.len() > caps::EVENTS_PER_COMMIT {
+        return Err(Refusal::LimitReached { what: "events in one commit", limit: caps::EVENTS_PER_COMMIT });
+    }
+    let bytes = commit.events.iter().map(|event| event.payload.text().len()).sum();
+    if bytes > caps::COMMIT_BYTES {
+        return Err(Refusal::TooLarge { what: "the commit", bytes, limit: caps::COMMIT_BYTES });
+    }
+    let first = commit.events[0].kind.class();
+    let mut keys = BTreeSet::new();
+    let mut checked = Vec::with_capacity(commit.events.len());
+    for event in &commit.events {
+        if event.kind.class() != first {
+            return Err(Refusal::KindNotAccepted(event.kind));
+        }
+        check_token(event.kind, commit.lease.as_ref())?;
+        check_key(event)?;
+        if let Some(key) = &event.key
+            && !keys.insert(key)
+        {
+            return Err(Refusal::invalid("I2", format!("/{}", key.0), "stands twice in this commit"));
+        }
+        let facts = Facts::read(event.kind, &event.payload)?;
+        check_key_in_payload(event, &facts)?;
+        checked.push(Checked { event, facts });
+    }
+    Ok(checked)
+}
+
+/// C1.
+fn check_token(kind: Kind, token: Option<&LeaseToken>) -> Result<(), Refusal> {
+    match (kind.class(), token) {
+        (Class::Owner, Some(_)) | (Class::Edge | Class::External, None) => Ok(()),
+        (Class::Owner, None) => Err(Refusal::TokenRequired(kind)),
+        (Class::Edge | Class::External, Some(_)) => Err(Refusal::TokenNotAllowed(kind)),
+    }
+}
+
+/// I1: the key is the kind's own, or none. An input and a tool result always have theirs.
+fn check_key(event: &NewEvent) -> Result<(), Refusal> {
+    match (&event.key, event.kind.key_name()) {
+        (Some((given, _)), expected) if expected != Some(*given) => {
+            Err(Refusal::KeyNotAllowed { kind: event.kind, given: *given })
+        }
+        (None, Some(name @ (KeyName::RequestId | KeyName::ToolCallId))) => {
+            Err(Refusal::invalid("I1", format!("/{name}"), format!("is required with {}", event.kind)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A key that also stands in the payload is the same there (V1, V3).
+fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> {
+    let Some((name, key)) = &event.key else { return Ok(()) };
+    let in_payload = match facts {
+        Facts::Tool(result) => Some(result.tool_call_id.as_str()),
+        Facts::User(_) | Facts::External(_) => event.payload.get("requestId").and_then(|id| id.as_str()),
+        Facts::Assistant(_) => event.payload.get("generationId").and_then(|id| id.as_str()),
+        Facts::Compaction | Facts::Finished(_) | Facts::Reserved => None,
+    };
+    match in_payload {
+        Some(other) if other != key.as_str() => Err(Refusal::Invalid {
+            rule: Rule(if matches!(facts, Facts::Tool(_)) { "V3" } else { "I1" }),
+            fault: crate::Fault::new(format!("/{name}"), "differs from the commit's key"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Decides a commit against a head.
+///
+/// # Errors
+/// Refusals that [`Refusal::depends_on_head`] may only mean that this very commit was carried out before: look its keys
+/// up before answering with one (I6).
+pub fn decide(head: &Head, now: Millis, commit: &Commit) -> Result<Decision, Refusal> {
+    let checked = check(commit)?;
+    head.check_open()?;
+    let mut next = Decision::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open]);
+    match (commit.events[0].kind.class(), &commit.lease) {
+        (Class::Owner, Some(token)) => {
+            head.check_lease(token)?;
+            next.guards.push(Guard::Lease(token.owner.clone(), token.epoch));
+            if let Some(lease) = &mut next.head.lease {
+                lease.until = lease.until.max(now.plus(commit.lease_ms));
+            }
+        }
+        (Class::Edge, _) => {
+            head.check_native()?;
+            next.guards.push(Guard::Run(head.run.clone()));
+        }
+        (Class::External, _) => match head.state_owner {
+            StateOwner::Native => return Err(Refusal::NativeSession),
+            StateOwner::External => {}
+        },
+        (Class::Owner, None) => return Err(Refusal::TokenRequired(commit.events[0].kind)),
+    }
+    for (index, Checked { event, facts }) in checked.iter().enumerate() {
+        let place = CommitPlace { id: commit.id.clone(), index, size: checked.len() };
+        append(&mut next, now, event, facts, place)?;
+    }
+    Ok(next)
+}
+
+fn append(
+    next: &mut Decision,
+    now: Millis,
+    new: &NewEvent,
+    facts: &Facts,
+    commit: CommitPlace,
+) -> Result<(), Refusal> {
+    let seq = next.head.ledger.seq.next();
+    let mut payload = new.payload.clone();
+    let mut digest = None;
+    let mut watermark = None;
+    match facts {
+        Facts::User(message) => {
+            if next.head.ledger.unanswered.len() >= caps::UNANSWERED {
+                return Err(Refusal::LimitReached { what: "unanswered inputs", limit: caps::UNANSWERED });
+            }
+            if let Some((name, key)) = &new.key {
+                payload = payload.with_member(name.as_str(), &key.as_str().into())?;
+            }
+            // I5: the comparison is of what was sent, so the digest comes before the degradation.
+            digest = Some(payload.digest());
+            // D4: no active attempt, no guide.
+            if message.delivery == Delivery::Guide && next.head.run.status != RunStatus::Running {
+                payload = payload.with_member("delivery", &Delivery::Queue.as_str().into())?;
+            }
+            if !next.head.run.status.is_live() {
+                next.head.start_run(now);
+                next.wake = Some(Wake { after_ms: 0 });
+            }
+        }
+        Facts::Assistant(message) => {
+            check_answer(&next.head, message)?;
+            next.new_calls.extend(message.calls.iter().map(|call| call.id.clone()));
+            if message.input_seqs.is_none() {
+                watermark = next.head.run.watermark;
+            }
+        }
+        Facts::Tool(result) => {
+            // V3: an open call of a committed message, or no call at all.
+            if !next.head.ledger.open_calls.contains(&result.tool_call_id) {
+                return Err(Refusal::UnknownToolCall(result.tool_call_id.to_string()));
+            }
+        }
+        Facts::Finished(_) => {
+            if next.head.finished == next.head.epoch {
+                return Err(Refusal::AlreadyFinished);
+            }
+            next.head.finished = next.head.epoch;
+        }
+        Facts::Compaction | Facts::External(_) | Facts::Reserved => {}
+    }
+    if let Some((name, key)) = &new.key {
+        let digest = digest.unwrap_or_else(|| payload.digest());
+        next.keys.push(KeyClaim { name: *name, key: key.clone(), seq, digest });
+    }
+    let epoch = match new.kind.class() {
+        Class::Owner => Some(next.head.epoch),
+        Class::Edge | Class::External => None,
+    };
+    let event = Event { seq, kind: new.kind, payload, ts: now, commit, epoch, watermark };
+    next.head.ledger.apply(&event, facts);
+    next.events.push(event);
+    Ok(())
+}
+
+/// A1, V2: what a message says it saw is unanswered input, and its call ids are new.
+fn check_answer(head: &Head, message: &AssistantMessage) -> Result<(), Refusal> {
+    if let Some(seq) = message.input_seqs.iter().flatten().find(|seq| !head.ledger.unanswered.contains(seq)) {
+        return Err(Refusal::NotUnanswered(*seq));
+    }
+    if message.failed {
+        return Ok(()); // its calls are never made
+    }
+    if let Some(call) = message.calls.iter().find(|call| head.ledger.open_calls.contains(&call.id)) {
+        return Err(Refusal::CallIdReused(call.id.to_string()));
+    }
+    if head.ledger.open_calls.len() + message.calls.len() > caps::OPEN_CALLS {
+        return Err(Refusal::LimitReached { what: "open tool calls", limit: caps::OPEN_CALLS });
+    }
+    Ok(())
+}

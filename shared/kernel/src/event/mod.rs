@@ -1,0 +1,366 @@
+//! The closed vocabulary (L3): eight kinds, the class of each (C), its key (I1), and the shape of its payload (V).
+//!
+//! One file per payload that has rules; each turns a [`Payload`] into the few facts the head needs, or says what is
+//! wrong and where.
+
+mod assistant_message;
+mod external_event;
+mod run_finished;
+mod tool_result;
+mod user_message;
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use assistant_message::{AssistantMessage, ToolCall};
+pub use external_event::ExternalEvent;
+pub use run_finished::RunFinished;
+pub use tool_result::ToolResult;
+pub use user_message::{Delivery, UserMessage};
+
+use crate::caps;
+use crate::ids::{CommitId, Epoch, Millis, Seq};
+use crate::json::Document;
+use crate::refusal::{Fault, Refusal};
+
+/// What an event is (L3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// What a client says: the only kind a client may write.
+    UserMessage,
+    /// A model's answer.
+    AssistantMessage,
+    /// A tool's result, paired with its call.
+    ToolResult,
+    /// The fact that the context was compacted.
+    Compaction,
+    /// One attempt's summary.
+    RunFinished,
+    /// A fact of an external backend.
+    ExternalEvent,
+    /// Reserved: accepted under its fence, emitted by nothing of ours.
+    RunStarted,
+    /// Reserved: accepted under its fence, emitted by nothing of ours.
+    RunFailed,
+}
+
+/// Who may commit a kind: a property of the kind, never of the caller (C1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Under the session's lease.
+    Owner,
+    /// A client, without a token.
+    Edge,
+    /// The gateway of an external backend, without a token.
+    External,
+}
+
+/// A dedupe key's name (I1). It is part of the key (I2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyName {
+    /// A client's name for its input.
+    RequestId,
+    /// A loop's name for one request to a model.
+    GenerationId,
+    /// A model's name for one tool call.
+    ToolCallId,
+}
+
+impl KeyName {
+    /// The name as it stands in requests, payloads and the table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KeyName::RequestId => "requestId",
+            KeyName::GenerationId => "generationId",
+            KeyName::ToolCallId => "toolCallId",
+        }
+    }
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 8] = [
+        Kind::UserMessage,
+        Kind::AssistantMessage,
+        Kind::ToolResult,
+        Kind::Compaction,
+        Kind::RunFinished,
+        Kind::ExternalEvent,
+        Kind::RunStarted,
+        Kind::RunFailed,
+    ];
+
+    /// The kind's name on the wire and in the table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::UserMessage => "user.message",
+            Kind::AssistantMessage => "assistant.message",
+            Kind::ToolResult => "tool.result",
+            Kind::Compaction => "compaction",
+            Kind::RunFinished => "run.finished",
+            Kind::ExternalEvent => "external.event",
+            Kind::RunStarted => "run.started",
+            Kind::RunFailed => "run.failed",
+        }
+    }
+
+    /// L3: any other name is refused.
+    pub fn parse(name: &str) -> Result<Kind, Refusal> {
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
+            .ok_or_else(|| Refusal::UnknownKind(name.chars().take(64).collect()))
+    }
+
+    /// C: the commit class.
+    pub fn class(self) -> Class {
+        match self {
+            Kind::UserMessage => Class::Edge,
+            Kind::ExternalEvent => Class::External,
+            Kind::AssistantMessage
+            | Kind::ToolResult
+            | Kind::Compaction
+            | Kind::RunFinished
+            | Kind::RunStarted
+            | Kind::RunFailed => Class::Owner,
+        }
+    }
+
+    /// I1: the one key the kind may carry, if any.
+    pub fn key_name(self) -> Option<KeyName> {
+        match self {
+            Kind::UserMessage | Kind::ExternalEvent => Some(KeyName::RequestId),
+            Kind::AssistantMessage => Some(KeyName::GenerationId),
+            Kind::ToolResult => Some(KeyName::ToolCallId),
+            Kind::Compaction | Kind::RunFinished | Kind::RunStarted | Kind::RunFailed => None,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A JSON object that passed the strict reading and the size limit. What it says is not checked yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Payload(Document);
+
+impl Payload {
+    /// Reads a payload: a JSON object, strict (I4a), of at most [`caps::PAYLOAD_BYTES`].
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        Self::of(Document::read(text).map_err(|fault| Refusal::Invalid { rule: crate::Rule("I4a"), fault })?)
+    }
+
+    /// A payload made by our own code. It takes the same door as a client's.
+    pub fn from_value(value: &Value) -> Result<Self, Refusal> {
+        Self::parse(&value.to_string())
+    }
+
+    fn of(document: Document) -> Result<Self, Refusal> {
+        if !document.value().is_object() {
+            return Err(Refusal::invalid("V6", "", "must be an object"));
+        }
+        let bytes = document.text().len();
+        if bytes > caps::PAYLOAD_BYTES {
+            return Err(Refusal::TooLarge { what: "the payload", bytes, limit: caps::PAYLOAD_BYTES });
+        }
+        Ok(Self(document))
+    }
+
+    /// The text as it came in, on one line.
+    pub fn text(&self) -> &str {
+        self.0.text()
+    }
+
+    /// The payload as a value.
+    pub fn value(&self) -> &Value {
+        self.0.value()
+    }
+
+    /// A member, if present.
+    pub fn get(&self, member: &str) -> Option<&Value> {
+        self.0.value().get(member)
+    }
+
+    /// SHA-256 of the canonical form, in hex (I4).
+    pub fn digest(&self) -> String {
+        self.0.digest()
+    }
+
+    /// The payload with one member set and everything else as written.
+    pub fn with_member(&self, member: &str, to: &Value) -> Result<Payload, Refusal> {
+        Self::of(self.0.with_member(member, to))
+    }
+
+    fn optional<'a, T>(
+        &'a self,
+        rule: &'static str,
+        member: &str,
+        must: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        self.get(member)
+            .map(|value| read(value).ok_or_else(|| Refusal::invalid(rule, format!("/{member}"), must)))
+            .transpose()
+    }
+
+    fn string(&self, rule: &'static str, member: &str) -> Result<Option<&str>, Refusal> {
+        self.optional(rule, member, "must be a string", Value::as_str)
+    }
+
+    fn counter(&self, rule: &'static str, member: &str) -> Result<Option<u64>, Refusal> {
+        self.optional(rule, member, "must be a non-negative integer", whole)
+    }
+}
+
+/// A non-negative integer, however it is spelled (`1`, `1.0`, `1e0`: I4 makes them one).
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        let double = value.as_f64()?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "both are ruled out beside it"
+        )]
+        ((0.0..=caps::INTEGER_MAX).contains(&double) && double.fract() == 0.0).then_some(double as u64)
+    })
+}
+
+/// A committed event, with what the table keeps beside what the wire shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its position (L2).
+    pub seq: Seq,
+    /// What it is.
+    pub kind: Kind,
+    /// What it says.
+    pub payload: Payload,
+    /// When it was committed.
+    pub ts: Millis,
+    /// The commit it came with, its place in it and that commit's size: what a lost answer is found by (I6).
+    pub commit: CommitPlace,
+    /// The epoch it was committed under; none for what needs no lease. Never on the wire (L4).
+    pub epoch: Option<Epoch>,
+    /// The run's readWatermark, on an assistant message that names no inputSeqs (A4). Never on the wire.
+    pub watermark: Option<Seq>,
+}
+
+/// Where an event stands in the commit that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitPlace {
+    /// The commit.
+    pub id: CommitId,
+    /// 0-based place of the event in the commit.
+    pub index: usize,
+    /// How many events the commit wrote.
+    pub size: usize,
+}
+
+/// L4: an event on the wire is `{seq, kind, payload, ts}` and nothing else.
+impl Serialize for Event {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let payload: &serde_json::value::RawValue =
+            serde_json::from_str(self.payload.text()).map_err(serde::ser::Error::custom)?;
+        let mut event = serializer.serialize_struct("Event", 4)?;
+        event.serialize_field("seq", &self.seq)?;
+        event.serialize_field("kind", self.kind.as_str())?;
+        event.serialize_field("payload", payload)?;
+        event.serialize_field("ts", &self.ts)?;
+        event.end()
+    }
+}
+
+/// What the rules need to know of a payload, once it has been checked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Facts {
+    /// V1.
+    User(UserMessage),
+    /// V2.
+    Assistant(AssistantMessage),
+    /// V3.
+    Tool(ToolResult),
+    /// No rule beyond being an object.
+    Compaction,
+    /// V4.
+    Finished(RunFinished),
+    /// V5.
+    External(ExternalEvent),
+    /// Reserved kinds: no rule beyond being an object.
+    Reserved,
+}
+
+impl Facts {
+    /// V: checks a payload of this kind.
+    pub fn read(kind: Kind, payload: &Payload) -> Result<Facts, Refusal> {
+        Ok(match kind {
+            Kind::UserMessage => Facts::User(UserMessage::read(payload)?),
+            Kind::AssistantMessage => Facts::Assistant(AssistantMessage::read(payload)?),
+            Kind::ToolResult => Facts::Tool(ToolResult::read(payload)?),
+            Kind::Compaction => Facts::Compaction,
+            Kind::RunFinished => Facts::Finished(RunFinished::read(payload)?),
+            Kind::ExternalEvent => Facts::External(ExternalEvent::read(payload)?),
+            Kind::RunStarted | Kind::RunFailed => Facts::Reserved,
+        })
+    }
+}
+
+/// A member that must be a non-empty string.
+fn required_text(rule: &'static str, payload: &Payload, member: &str) -> Result<String, Refusal> {
+    match payload.get(member).and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => Ok(text.to_owned()),
+        _ => Err(Refusal::Invalid {
+            rule: crate::Rule(rule),
+            fault: Fault::new(format!("/{member}"), "must be a non-empty string"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l3_the_vocabulary_is_closed() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::parse(kind.as_str()), Ok(kind));
+        }
+        for other in ["", "User.Message", "run", "user.message ", "assistant.partial"] {
+            assert_eq!(Kind::parse(other), Err(Refusal::UnknownKind(other.to_owned())));
+        }
+    }
+
+    #[test]
+    fn l4_an_event_on_the_wire_has_four_members_and_its_payload_as_written() {
+        let event = Event {
+            seq: Seq(7),
+            kind: Kind::AssistantMessage,
+            payload: Payload::parse(r#"{"z": 1.0, "a": "b"}"#).unwrap(),
+            ts: Millis(0),
+            commit: CommitPlace { id: CommitId::parse("c").unwrap(), index: 0, size: 1 },
+            epoch: Some(Epoch(3)),
+            watermark: Some(Seq(1)),
+        };
+        assert_eq!(
+            serde_json::to_string(&event).unwrap(),
+            r#"{"seq":7,"kind":"assistant.message","payload":{"z":1.0,"a":"b"},"ts":"1970-01-01T00:00:00.000Z"}"#
+        );
+    }
+
+    #[test]
+    fn v6_a_payload_is_an_object_of_bounded_size() {
+        assert!(matches!(Payload::parse("[]"), Err(Refusal::Invalid { .. })));
+        let text = "x".repeat(caps::PAYLOAD_BYTES);
+        assert!(matches!(Payload::parse(&format!("{{\"text\":\"{text}\"}}")), Err(Refusal::TooLarge { .. })));
+    }
+}

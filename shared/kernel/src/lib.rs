@@ -1,0 +1,29 @@
+//! Keel's rules, and nothing else: the closed set of event kinds, who may commit them, what a valid payload is,
+//! when an input is answered, how a run settles.
+//!
+//! Everything here is pure and synchronous. Time and ids are arguments, so one input has one output, and a property
+//! test can drive it for a million steps. The rules' numbers (L3, S4 …) are those of `docs/contract.md`.
+//!
+//! | to know | read |
+//! |---|---|
+//! | what may be written, by whom | [`event`], [`commit`] |
+//! | what a session's row holds, and when an input is answered | [`head`] |
+//! | who may work on a run, and what it becomes | [`run`] |
+//! | what a model would see | [`transcript`] |
+//! | why something was refused | [`refusal`] |
+
+pub mod caps;
+pub mod commit;
+pub mod event;
+pub mod head;
+pub mod ids;
+pub mod json;
+pub mod refusal;
+pub mod run;
+pub mod transcript;
+
+pub use commit::{Commit, Decision, Guard, KeyClaim, NewEvent};
+pub use event::{Class, Delivery, Event, KeyName, Kind, Payload};
+pub use head::{Head, Lease, LeaseToken, LedgerState, Run, RunStatus, StateOwner};
+pub use ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq, SessionId, TenantId};
+pub use refusal::{Fault, Refusal, Rule};

@@ -1,0 +1,293 @@
+//! Who may work on a run, and what it becomes: claim, renew, release, settle, and what clients ask of it.
+
+use crate::caps;
+use crate::commit::{Commit, Decision, Guard, NewEvent, Wake, decide};
+use crate::event::Kind;
+use crate::head::{FailReason, Head, LastSettle, Lease, LeaseToken, Run, RunStatus, StateOwner};
+use crate::ids::{CommitId, Millis, OwnerId, Seq};
+use crate::refusal::Refusal;
+
+/// How long a claim or a renewal holds, and for whom.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimRequest {
+    /// Who claims.
+    pub owner: OwnerId,
+    /// The claim's own name, kept when it is sent again.
+    pub id: CommitId,
+    /// The lease's length in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// Why a session is not for claiming now. Not an error: hints come twice, late, or for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotClaimable {
+    /// Nothing is pending.
+    NothingPending,
+    /// An attempt holds the lease until then.
+    Held(Millis),
+    /// The next attempt waits until then.
+    TooEarly(Millis),
+    /// C4, C6: external or closed.
+    NotOurs,
+}
+
+/// Claims a run: epoch + 1, a new owner, attempt + 1.
+///
+/// C4: never an external session, even if its row says pending.
+pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decision, NotClaimable> {
+    if head.closed || head.state_owner == StateOwner::External {
+        return Err(NotClaimable::NotOurs);
+    }
+    match (head.run.status, &head.lease) {
+        (RunStatus::Pending, _) if now < head.run.not_before => {
+            return Err(NotClaimable::TooEarly(head.run.not_before));
+        }
+        (RunStatus::Running, Some(lease)) if now < lease.until => {
+            return Err(NotClaimable::Held(lease.until));
+        }
+        (RunStatus::Pending | RunStatus::Running, _) => {}
+        (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => {
+            return Err(NotClaimable::NothingPending);
+        }
+    }
+    let guards = vec![
+        Guard::Open,
+        Guard::Epoch(head.epoch),
+        Guard::LeaseUntil(head.lease.as_ref().map(|lease| lease.until)),
+        Guard::Run(head.run.clone()),
+        // The watermark is the last seq, so the seq must still be it.
+        Guard::Seq(head.ledger.seq),
+    ];
+    let mut next = head.clone();
+    next.epoch = head.epoch.next();
+    next.lease = Some(Lease {
+        owner: request.owner.clone(),
+        claim: request.id.clone(),
+        until: now.plus(request.lease_ms),
+    });
+    next.run.status = RunStatus::Running;
+    next.run.attempts += 1;
+    next.run.not_before = Millis(0);
+    // A5: set by a run's first claim alone; a takeover keeps it, so queued input waits for the next run (D2).
+    next.run.watermark = Some(head.run.watermark.unwrap_or(head.ledger.seq));
+    next.due = Some(head.due.unwrap_or(now.plus(request.lease_ms)));
+    Ok(Decision::of_head(next, guards))
+}
+
+/// Keeps a lease.
+pub fn renew(head: &Head, now: Millis, token: &LeaseToken, lease_ms: u64) -> Result<Decision, Refusal> {
+    head.check_open()?;
+    head.check_lease(token)?;
+    let mut next = head.clone();
+    if let Some(lease) = &mut next.lease {
+        lease.until = lease.until.max(now.plus(lease_ms));
+    }
+    Ok(Decision::of_head(next, vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch)]))
+}
+
+/// S5: hands a run over. The attempt is given back, and a hint is due at once.
+///
+/// `Ok(None)`: this token has released already.
+pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<Decision>, Refusal> {
+    head.check_open()?;
+    if head.lease.is_none() && head.epoch == token.epoch && head.run.status == RunStatus::Pending {
+        return Ok(None);
+    }
+    head.check_lease(token)?;
+    let guards =
+        vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch), Guard::Run(head.run.clone())];
+    let mut next = head.clone();
+    next.lease = None;
+    next.run.status = RunStatus::Pending;
+    next.run.handovers += 1;
+    // A loop that only ever hands over must end, so past the cap each hand-over keeps its attempt.
+    if next.run.handovers <= caps::HANDOVERS {
+        next.run.attempts = next.run.attempts.saturating_sub(1);
+    }
+    next.due = Some(now.plus(caps::PENDING_GRACE_MS));
+    let mut decision = Decision::of_head(next, guards);
+    decision.wake = Some(Wake { after_ms: 0 });
+    Ok(Some(decision))
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did what it was asked.
+    Succeeded,
+    /// It could not; if budget is left, the next attempt waits this many milliseconds.
+    Failed {
+        /// Milliseconds before the next attempt.
+        backoff_ms: u64,
+    },
+    /// A client asked it to stop, and it did.
+    Cancelled,
+}
+
+/// An attempt's end: the last events with it, all or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settle {
+    /// The commit's own name.
+    pub id: CommitId,
+    /// Whose attempt.
+    pub token: LeaseToken,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The last events, the attempt's run.finished among them (S1).
+    pub events: Vec<NewEvent>,
+}
+
+/// What settling makes of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settled {
+    /// To be written.
+    Now(Decision),
+    /// This token settled before, to this status (I6).
+    Before(RunStatus),
+}
+
+/// S: the settling table. `newer` is input that this run was not given; `rest` is what it was given and left open.
+fn next_status(outcome: Outcome, budget_left: bool, newer: bool, rest: bool) -> RunStatus {
+    match (outcome, budget_left, newer, rest) {
+        (Outcome::Cancelled, _, true, _) => RunStatus::Pending, // later input starts the next run
+        (Outcome::Cancelled, _, false, _) => RunStatus::Failed,
+        (Outcome::Failed { .. }, true, _, _) => RunStatus::Pending,
+        (Outcome::Failed { .. }, false, _, _) => RunStatus::Failed,
+        // A success that leaves its own input or turn open is none (A3): it spends the budget like a failure.
+        (Outcome::Succeeded, true, _, true) => RunStatus::Pending,
+        (Outcome::Succeeded, false, _, true) => RunStatus::Failed,
+        (Outcome::Succeeded, _, true, false) => RunStatus::Pending,
+        (Outcome::Succeeded, _, false, false) => RunStatus::Done,
+    }
+}
+
+/// Settles an attempt (S1, S3, S4): its last events, the run's new status and the end of its lease in one write.
+pub fn settle(head: &Head, now: Millis, settle: &Settle) -> Result<Settled, Refusal> {
+    if let Some(before) = &head.run.settled
+        && before.epoch == settle.token.epoch
+    {
+        return Ok(Settled::Before(before.status));
+    }
+    head.check_open()?;
+    head.check_lease(&settle.token)?;
+    let mut events = settle.events.clone();
+    if head.finished == head.epoch {
+        events.retain(|event| event.kind != Kind::RunFinished); // S1: it was committed before
+    }
+    let mut decision = if events.is_empty() {
+        let lease = Guard::Lease(settle.token.owner.clone(), settle.token.epoch);
+        Decision::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open, lease])
+    } else {
+        let commit = Commit { id: settle.id.clone(), lease: Some(settle.token.clone()), lease_ms: 0, events };
+        decide(head, now, &commit)?
+    };
+    // A cancel that arrives meanwhile is either seen here or comes too late.
+    decision.guards.push(Guard::Run(head.run.clone()));
+    settle_run(&mut decision, now, settle);
+    Ok(Settled::Now(decision))
+}
+
+fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
+    let head = &mut decision.head;
+    let given = |seq: &Seq| Some(*seq) <= head.run.watermark;
+    let rest = head.ledger.owed_turn || head.ledger.unanswered.iter().any(given);
+    let retries = match settle.outcome {
+        Outcome::Cancelled => false,
+        Outcome::Failed { .. } => true,
+        Outcome::Succeeded => rest,
+    };
+    // A failed attempt that was asked to stop is not tried again: that would make the cancel a no-op.
+    let cancelled = settle.outcome == Outcome::Cancelled || (retries && head.run.cancel.is_some());
+    let outcome = if cancelled { Outcome::Cancelled } else { settle.outcome };
+    let retries = retries && !cancelled;
+    let newer = if cancelled {
+        head.ledger.unanswered.last().copied() > head.run.cancel.or(head.run.watermark)
+    } else {
+        head.newer_input()
+    };
+    let budget_left = head.run.attempts < head.max_attempts;
+    let status = next_status(outcome, budget_left, newer, rest);
+    let settled = Some(LastSettle { epoch: settle.token.epoch, status });
+    head.lease = None;
+    match (status, retries) {
+        (RunStatus::Pending, false) => {
+            head.start_run(now);
+            head.run.settled = settled;
+            decision.wake = Some(Wake { after_ms: 0 });
+        }
+        (RunStatus::Pending, true) => {
+            let after_ms = match outcome {
+                Outcome::Failed { backoff_ms } => backoff_ms,
+                Outcome::Succeeded | Outcome::Cancelled => 0,
+            };
+            head.run = Run { status, settled, not_before: now.plus(after_ms), ..head.run.clone() };
+            head.due = Some(head.run.not_before.plus(caps::PENDING_GRACE_MS));
+            decision.wake = Some(Wake { after_ms });
+        }
+        (RunStatus::Idle | RunStatus::Running | RunStatus::Done | RunStatus::Failed, _) => {
+            let reason = match (status, outcome) {
+                (RunStatus::Failed, Outcome::Cancelled) => Some(FailReason::Cancelled),
+                (RunStatus::Failed, _) => Some(FailReason::AttemptsSpent),
+                _ => None,
+            };
+            head.run = Run { status, settled, reason, cancel: None, ..head.run.clone() };
+            head.due = None;
+        }
+    }
+}
+
+/// Queues a run where input or a turn is owed. `Ok(None)`: nothing is, or a run is live.
+pub fn queue(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
+    head.check_native()?;
+    head.check_open()?;
+    if head.run.status.is_live() || !head.is_owed() {
+        return Ok(None);
+    }
+    let mut next = head.clone();
+    next.start_run(now);
+    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
+    let mut decision = Decision::of_head(next, guards);
+    decision.wake = Some(Wake { after_ms: 0 });
+    Ok(Some(decision))
+}
+
+/// Asks the running attempt to stop, or un-queues a pending run. `Ok(None)`: there is nothing to cancel (any more).
+pub fn cancel(head: &Head) -> Result<Option<Decision>, Refusal> {
+    head.check_native()?;
+    head.check_open()?;
+    let mut next = head.clone();
+    match (head.run.status, head.run.cancel) {
+        (RunStatus::Running, None) => next.run.cancel = Some(head.ledger.seq),
+        (RunStatus::Pending, _) => {
+            next.run.status = RunStatus::Failed;
+            next.run.reason = Some(FailReason::Cancelled);
+            next.run.cancel = None;
+            next.due = None;
+        }
+        (RunStatus::Running, Some(_)) | (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => {
+            return Ok(None);
+        }
+    }
+    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
+    Ok(Some(Decision::of_head(next, guards)))
+}
+
+/// C6: closes a session for good; a live run ends with it. `None`: it is closed.
+pub fn close(head: &Head) -> Option<Decision> {
+    if head.closed {
+        return None;
+    }
+    let mut next = head.clone();
+    next.closed = true;
+    next.lease = None;
+    next.due = None;
+    if head.run.status.is_live() {
+        next.run.status = RunStatus::Failed;
+        next.run.reason = Some(FailReason::Closed);
+        next.run.cancel = None;
+    }
+    Some(Decision::of_head(
+        next,
+        vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())],
+    ))
+}

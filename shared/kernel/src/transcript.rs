@@ -1,0 +1,232 @@
+//! What a model would see: a projection of the ledger (L5), and with it the inputs that the next request presents (A1).
+//!
+//! Order in the context is not order in the ledger. An input stands where it was first answered: right before the
+//! completed message that names it. Tool results stand behind their message, in the order of its calls. Failed messages
+//! are left out (A3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::event::{AssistantMessage, Delivery, Event, Facts, Kind, ToolCall};
+use crate::head::LedgerState;
+use crate::ids::{DedupeKey, Seq};
+use crate::refusal::Refusal;
+
+/// One entry of the context.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry<'a> {
+    /// The summary that stands for everything before the first kept event.
+    Summary(&'a Event),
+    /// An input.
+    User(&'a Event),
+    /// A completed answer.
+    Assistant(&'a Event),
+    /// A tool's result.
+    ToolResult(&'a Event),
+    /// A call that never got a result and was talked past: providers insist on one, so the context says so.
+    Orphan(&'a ToolCall),
+}
+
+/// A call waiting for its tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenCall<'a> {
+    /// The call.
+    pub call: &'a ToolCall,
+    /// S4a: its message stopped at the token limit, so its arguments may be cut.
+    pub cut: bool,
+}
+
+/// Why an event is not in the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// A3: a failed message.
+    Failed,
+    /// D2, D3: an input whose time has not come.
+    Waiting,
+    /// Summarised by a compaction.
+    Compacted,
+}
+
+/// The context, and what the next step needs to know of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transcript<'a> {
+    /// What the model sees, oldest first.
+    pub entries: Vec<Entry<'a>>,
+    /// A1: the inputs in it that no completed answer has named: the next request's inputSeqs.
+    pub presented: Vec<Seq>,
+    /// Calls of the latest answer that have no result yet.
+    pub open_calls: Vec<OpenCall<'a>>,
+    /// A3: the model owes a turn.
+    pub owed_turn: bool,
+    /// What the model does not see, and why.
+    pub left_out: Vec<(Seq, LeftOut)>,
+}
+
+/// A session's events with their payloads checked once, for projecting again and again as the ledger grows.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    events: Vec<(Event, Facts)>,
+    state: LedgerState,
+}
+
+impl History {
+    /// Appends the ledger's next event.
+    ///
+    /// # Errors
+    /// The payload does not pass the rules it was committed under: the table was changed from outside.
+    ///
+    /// # Panics
+    /// If the event is not the next one (L2).
+    pub fn push(&mut self, event: Event) -> Result<(), Refusal> {
+        assert_eq!(event.seq, self.state.seq.next(), "L2: a history has no gap");
+        let facts = Facts::read(event.kind, &event.payload)?;
+        self.state.apply(&event, &facts);
+        self.events.push((event, facts));
+        Ok(())
+    }
+
+    /// What the events determine.
+    pub fn state(&self) -> &LedgerState {
+        &self.state
+    }
+
+    /// The events, oldest first.
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().map(|(event, _)| event)
+    }
+
+    /// The last position.
+    pub fn seq(&self) -> Seq {
+        self.state.seq
+    }
+
+    /// The inputs a request prepared now presents (D2, D3): those the run was given, and of the guides that came since
+    /// the oldest one alone.
+    fn admitted(&self, watermark: Option<Seq>) -> BTreeSet<Seq> {
+        let mut admitted: BTreeSet<Seq> =
+            self.state.unanswered.iter().copied().filter(|seq| Some(*seq) <= watermark).collect();
+        let is_guide = |seq: &Seq| {
+            let at = usize::try_from(seq.0 - 1).expect("a seq within memory");
+            matches!(&self.events[at].1, Facts::User(message) if message.delivery == Delivery::Guide)
+        };
+        let newer = self.state.unanswered.iter().copied().filter(|seq| Some(*seq) > watermark);
+        admitted.extend(newer.filter(is_guide).take(1));
+        admitted
+    }
+
+    /// Projects the context of a request prepared now, in a run whose readWatermark is `watermark` (D5).
+    pub fn transcript(&self, watermark: Option<Seq>) -> Transcript<'_> {
+        let admitted = self.admitted(watermark);
+        let mut projection = Projection::new(&self.events);
+        for (at, (event, facts)) in self.events.iter().enumerate() {
+            match facts {
+                Facts::Assistant(message) => projection.assistant(at, event, message),
+                Facts::User(_)
+                | Facts::Tool(_)
+                | Facts::Compaction
+                | Facts::Finished(_)
+                | Facts::External(_)
+                | Facts::Reserved => {}
+            }
+        }
+        let mut transcript = projection.transcript;
+        transcript.owed_turn = self.state.owed_turn;
+        for seq in &self.state.unanswered {
+            if admitted.contains(seq) {
+                let at = usize::try_from(seq.0 - 1).expect("a seq within memory");
+                transcript.entries.push(Entry::User(&self.events[at].0));
+                transcript.presented.push(*seq);
+            } else {
+                transcript.left_out.push((*seq, LeftOut::Waiting));
+            }
+        }
+        self.compact(&mut transcript);
+        transcript
+    }
+
+    /// The last compaction's summary takes the place of what stands before its first kept event.
+    fn compact<'a>(&'a self, transcript: &mut Transcript<'a>) {
+        let Some((event, _)) = self.events.iter().rev().find(|(event, _)| event.kind == Kind::Compaction)
+        else {
+            return;
+        };
+        let Some(first_kept) = event.payload.get("firstKeptSeq").and_then(serde_json::Value::as_u64) else {
+            return;
+        };
+        let mut kept = vec![Entry::Summary(event)];
+        for entry in transcript.entries.drain(..) {
+            match &entry {
+                Entry::User(event) | Entry::Assistant(event) | Entry::ToolResult(event)
+                    if event.seq.0 < first_kept && !transcript.presented.contains(&event.seq) =>
+                {
+                    transcript.left_out.push((event.seq, LeftOut::Compacted));
+                }
+                Entry::Summary(_)
+                | Entry::User(_)
+                | Entry::Assistant(_)
+                | Entry::ToolResult(_)
+                | Entry::Orphan(_) => {
+                    kept.push(entry);
+                }
+            }
+        }
+        transcript.entries = kept;
+    }
+}
+
+struct Projection<'a> {
+    events: &'a [(Event, Facts)],
+    results: BTreeMap<&'a DedupeKey, usize>,
+    last_answer: Option<usize>,
+    shown: BTreeSet<Seq>,
+    input_seqs_seen: bool,
+    transcript: Transcript<'a>,
+}
+
+impl<'a> Projection<'a> {
+    fn new(events: &'a [(Event, Facts)]) -> Self {
+        let mut results = BTreeMap::new();
+        let mut last_answer = None;
+        for (at, (_, facts)) in events.iter().enumerate() {
+            match facts {
+                Facts::Tool(result) => {
+                    results.insert(&result.tool_call_id, at);
+                }
+                Facts::Assistant(message) if !message.failed => last_answer = Some(at),
+                Facts::Assistant(_)
+                | Facts::User(_)
+                | Facts::Compaction
+                | Facts::Finished(_)
+                | Facts::External(_)
+                | Facts::Reserved => {}
+            }
+        }
+        let transcript = Transcript::default();
+        Self { events, results, last_answer, shown: BTreeSet::new(), input_seqs_seen: false, transcript }
+    }
+
+    fn assistant(&mut self, at: usize, event: &'a Event, message: &'a AssistantMessage) {
+        let legacy = message.input_seqs.is_none() && !self.input_seqs_seen;
+        self.input_seqs_seen |= message.input_seqs.is_some();
+        if message.failed {
+            self.transcript.left_out.push((event.seq, LeftOut::Failed)); // A3
+            return;
+        }
+        for (input, _) in self.events[..at].iter().filter(|(input, _)| input.kind == Kind::UserMessage) {
+            let named = message.input_seqs.iter().flatten().any(|seq| *seq == input.seq);
+            let read = legacy && Some(input.seq) <= event.watermark; // A4
+            if (named || read) && self.shown.insert(input.seq) {
+                self.transcript.entries.push(Entry::User(input));
+            }
+        }
+        self.transcript.entries.push(Entry::Assistant(event));
+        for call in &message.calls {
+            match self.results.get(&call.id) {
+                Some(result) => self.transcript.entries.push(Entry::ToolResult(&self.events[*result].0)),
+                None if self.last_answer == Some(at) => {
+                    self.transcript.open_calls.push(OpenCall { call, cut: message.cut });
+                }
+                None => self.transcript.entries.push(Entry::Orphan(call)),
+            }
+        }
+    }
+}
