@@ -23,6 +23,21 @@ pub struct NewEvent {
     pub key: Option<(KeyName, DedupeKey)>,
 }
 
+impl NewEvent {
+    /// What is appended before D4, and what a retry is compared with: the payload, an input's key in it. The digest is
+    /// of what was sent, so a degraded guide still matches its retry (I5).
+    pub fn sent(&self) -> Result<(Payload, String), Refusal> {
+        let payload = match (&self.key, self.kind) {
+            (Some((name, key)), Kind::UserMessage) => {
+                self.payload.with_member(name.as_str(), &key.as_str().into())?
+            }
+            (Some(_) | None, _) => self.payload.clone(),
+        };
+        let digest = payload.digest();
+        Ok((payload, digest))
+    }
+}
+
 /// Events to commit together: all or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
@@ -218,19 +233,13 @@ fn append(
     commit: CommitPlace,
 ) -> Result<(), Refusal> {
     let seq = next.head.ledger.seq.next();
-    let mut payload = new.payload.clone();
-    let mut digest = None;
+    let (mut payload, digest) = new.sent()?;
     let mut watermark = None;
     match facts {
         Facts::User(message) => {
             if next.head.ledger.unanswered.len() >= caps::UNANSWERED {
                 return Err(Refusal::LimitReached { what: "unanswered inputs", limit: caps::UNANSWERED });
             }
-            if let Some((name, key)) = &new.key {
-                payload = payload.with_member(name.as_str(), &key.as_str().into())?;
-            }
-            // I5: the comparison is of what was sent, so the digest comes before the degradation.
-            digest = Some(payload.digest());
             // D4: no active attempt, no guide.
             if message.delivery == Delivery::Guide && next.head.run.status != RunStatus::Running {
                 payload = payload.with_member("delivery", &Delivery::Queue.as_str().into())?;
@@ -242,7 +251,15 @@ fn append(
         }
         Facts::Assistant(message) => {
             check_answer(&next.head, message)?;
-            next.new_calls.extend(message.calls.iter().map(|call| call.id.clone()));
+            if !message.failed {
+                next.new_calls.extend(message.calls.iter().map(|call| call.id.clone()));
+            }
+            if next.new_calls.len() > caps::CALLS_PER_MESSAGE {
+                return Err(Refusal::LimitReached {
+                    what: "tool calls in one commit",
+                    limit: caps::CALLS_PER_MESSAGE,
+                });
+            }
             if message.input_seqs.is_none() {
                 watermark = next.head.run.watermark;
             }
@@ -262,7 +279,6 @@ fn append(
         Facts::Compaction | Facts::External(_) | Facts::Reserved => {}
     }
     if let Some((name, key)) = &new.key {
-        let digest = digest.unwrap_or_else(|| payload.digest());
         next.keys.push(KeyClaim { name: *name, key: key.clone(), seq, digest });
     }
     let epoch = match new.kind.class() {

@@ -49,6 +49,15 @@ impl Document {
         digest(&self.value)
     }
 
+    /// A member of the object as a document of its own, as written.
+    pub fn member(&self, member: &str) -> Option<Document> {
+        let value = self.value.get(member)?.clone();
+        let Members(members) =
+            serde_json::from_str(&self.text).expect("the text was read before, as an object");
+        let (_, raw) = members.into_iter().find(|(name, _)| name == member)?;
+        Some(Document { text: raw.get().to_owned(), value })
+    }
+
     /// The same object with `member` set to `to`, in its place, or last when it was absent. Everything else stays as
     /// written.
     ///

@@ -31,25 +31,24 @@ pub enum NotClaimable {
     NotOurs,
 }
 
-/// Claims a run: epoch + 1, a new owner, attempt + 1.
-///
 /// C4: never an external session, even if its row says pending.
-pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decision, NotClaimable> {
+fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
     if head.closed || head.state_owner == StateOwner::External {
         return Err(NotClaimable::NotOurs);
     }
     match (head.run.status, &head.lease) {
         (RunStatus::Pending, _) if now < head.run.not_before => {
-            return Err(NotClaimable::TooEarly(head.run.not_before));
+            Err(NotClaimable::TooEarly(head.run.not_before))
         }
-        (RunStatus::Running, Some(lease)) if now < lease.until => {
-            return Err(NotClaimable::Held(lease.until));
-        }
-        (RunStatus::Pending | RunStatus::Running, _) => {}
-        (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => {
-            return Err(NotClaimable::NothingPending);
-        }
+        (RunStatus::Running, Some(lease)) if now < lease.until => Err(NotClaimable::Held(lease.until)),
+        (RunStatus::Pending | RunStatus::Running, _) => Ok(()),
+        (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => Err(NotClaimable::NothingPending),
     }
+}
+
+/// Claims a run: epoch + 1, a new owner, attempt + 1.
+pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decision, NotClaimable> {
+    claimable(head, now)?;
     let guards = vec![
         Guard::Open,
         Guard::Epoch(head.epoch),
@@ -290,4 +289,26 @@ pub fn close(head: &Head) -> Option<Decision> {
         next,
         vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())],
     ))
+}
+
+/// What the sweep does about a session that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// Send a hint: its run is pending, or its lease has run out.
+    Hint,
+    /// Nothing yet: it is being worked on, or waits for its backoff.
+    Leave,
+}
+
+/// Whether a session needs a hint now. A hint too many costs a failed claim; a hint too few would strand an input.
+pub fn sweep(head: &Head, now: Millis) -> Sweep {
+    match claimable(head, now) {
+        Ok(()) => Sweep::Hint,
+        Err(
+            NotClaimable::NothingPending
+            | NotClaimable::Held(_)
+            | NotClaimable::TooEarly(_)
+            | NotClaimable::NotOurs,
+        ) => Sweep::Leave,
+    }
 }

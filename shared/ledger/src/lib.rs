@@ -1,1 +1,26 @@
-//! stub
+//! The kernel's decisions, carried out: as DynamoDB transactions, reads, and hints on a queue.
+//!
+//! [`Ledger`] is what the functions hold. Each of its verbs reads a head, asks the kernel, writes under the decision's
+//! guards, and tries again when somebody else was faster; its engine is the only retry loop there is.
+//!
+//! | to know | read |
+//! |---|---|
+//! | how a decision becomes a transaction | [`plan`] |
+//! | what the items look like | [`dynamo`] |
+//! | how a refusal is told from a lost race and from a failure | [`port`] |
+//! | how workers and streams hear of news | [`hints`], [`wakes`] |
+
+pub mod dynamo;
+pub mod env;
+pub mod hints;
+mod machine;
+pub mod memory;
+pub mod meter;
+pub mod plan;
+pub mod port;
+pub mod sessions;
+pub mod wakes;
+
+pub use env::{Env, SystemEnv};
+pub use machine::{Appended, Claimed, Ledger, LedgerConfig, LedgerError, SettleAnswer};
+pub use port::{SessionKey, Store, StoreError};

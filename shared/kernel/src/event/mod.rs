@@ -166,7 +166,8 @@ impl Payload {
         Self::parse(&value.to_string())
     }
 
-    fn of(document: Document) -> Result<Self, Refusal> {
+    /// A payload from a document that is read already: an object of at most [`caps::PAYLOAD_BYTES`].
+    pub fn of(document: Document) -> Result<Self, Refusal> {
         if !document.value().is_object() {
             return Err(Refusal::invalid("V6", "", "must be an object"));
         }

@@ -1,0 +1,398 @@
+//! The items, written and read by hand, because their names and sizes are what a commit costs.
+//!
+//! Every item carries a schema version `v`. A reader refuses a version it does not know instead of guessing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use keel_kernel::event::{CommitPlace, KeyName};
+use keel_kernel::head::{FailReason, LastSettle, LedgerState};
+use keel_kernel::{
+    CommitId, DedupeKey, Epoch, Event, Head, KeyClaim, Kind, Lease, Millis, OwnerId, Payload, Run, RunStatus,
+    Seq, StateOwner,
+};
+
+use super::keys;
+use crate::port::{KeyRow, SessionKey, StoreError};
+
+/// An item, or what an update changes of one.
+pub type Item = BTreeMap<String, AttributeValue>;
+
+/// The schema of head, event and key items.
+pub const VERSION: u64 = 1;
+
+/// Attribute names. Short, since every one of them is paid for with every write.
+pub mod attr {
+    /// Schema version.
+    pub const VERSION: &str = "v";
+    /// Head: who owns its state, when that is not us.
+    pub const EXTERNAL: &str = "external";
+    /// Head: present once closed.
+    pub const CLOSED: &str = "closed";
+    /// Head: attempts a run may spend.
+    pub const MAX_ATTEMPTS: &str = "maxAttempts";
+    /// Head, key: a seq.
+    pub const SEQ: &str = "seq";
+    /// Head: unanswered inputs as ranges, `3-7,9`.
+    pub const UNANSWERED: &str = "unanswered";
+    /// Head: open call ids.
+    pub const CALLS: &str = "calls";
+    /// Head: present while the model owes a turn.
+    pub const OWED: &str = "owed";
+    /// Head: present once a message carried inputSeqs.
+    pub const SEEN: &str = "seen";
+    /// Head: the run row.
+    pub const RUN: &str = "run";
+    /// Head: the newest epoch. Event: the epoch it was committed under.
+    pub const EPOCH: &str = "epoch";
+    /// Head: the lease's owner.
+    pub const OWNER: &str = "owner";
+    /// Head: the claim that made the lease.
+    pub const CLAIM: &str = "claim";
+    /// Head: when the lease ends.
+    pub const UNTIL: &str = "until";
+    /// Head: the newest epoch with a run.finished.
+    pub const FINISHED: &str = "finished";
+    /// Head: index partition and moment of its next look by the sweep.
+    pub const DUE_SHARD: &str = "dueShard";
+    /// See [`DUE_SHARD`].
+    pub const DUE_AT: &str = "dueAt";
+    /// Event: kind.
+    pub const KIND: &str = "kind";
+    /// Event: payload as JSON text.
+    pub const PAYLOAD: &str = "payload";
+    /// Event: moment of its commit.
+    pub const TS: &str = "ts";
+    /// Event, key: the commit.
+    pub const COMMIT: &str = "commit";
+    /// Event: place in its commit.
+    pub const INDEX: &str = "ci";
+    /// Event: size of its commit.
+    pub const SIZE: &str = "cn";
+    /// Event: the run's readWatermark (A4).
+    pub const WATERMARK: &str = "wm";
+    /// Key: SHA-256 of the canonical payload.
+    pub const DIGEST: &str = "digest";
+}
+
+/// A number.
+pub fn number(n: u64) -> AttributeValue {
+    AttributeValue::N(n.to_string())
+}
+
+fn text(s: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(s.into())
+}
+
+/// The head's attributes, keys included.
+pub fn head_attributes(at: &SessionKey, head: &Head) -> Item {
+    let mut item = Item::from([
+        ("pk".to_owned(), text(at.to_string())),
+        ("sk".to_owned(), text(keys::HEAD)),
+        (attr::VERSION.to_owned(), number(VERSION)),
+        (attr::MAX_ATTEMPTS.to_owned(), number(head.max_attempts.into())),
+        (attr::SEQ.to_owned(), number(head.ledger.seq.0)),
+        (attr::RUN.to_owned(), run_value(&head.run)),
+        (attr::EPOCH.to_owned(), number(head.epoch.0)),
+    ]);
+    let mut put = |name: &str, value: Option<AttributeValue>| {
+        if let Some(value) = value {
+            item.insert(name.to_owned(), value);
+        }
+    };
+    let flag = |on: bool| on.then_some(AttributeValue::Bool(true));
+    put(attr::EXTERNAL, flag(head.state_owner == StateOwner::External));
+    put(attr::CLOSED, flag(head.closed));
+    put(attr::OWED, flag(head.ledger.owed_turn));
+    put(attr::SEEN, flag(head.ledger.input_seqs_seen));
+    let unanswered = ranges(head.ledger.unanswered.iter().map(|seq| seq.0));
+    put(attr::UNANSWERED, (!unanswered.is_empty()).then(|| text(unanswered)));
+    let calls: Vec<String> = head.ledger.open_calls.iter().map(ToString::to_string).collect();
+    put(attr::CALLS, (!calls.is_empty()).then_some(AttributeValue::Ss(calls)));
+    put(attr::FINISHED, (head.finished.0 > 0).then(|| number(head.finished.0)));
+    if let Some(lease) = &head.lease {
+        put(attr::OWNER, Some(text(lease.owner.as_str())));
+        put(attr::CLAIM, Some(text(lease.claim.as_str())));
+        put(attr::UNTIL, Some(number(lease.until.0)));
+    }
+    if let Some(due) = head.due {
+        put(attr::DUE_SHARD, Some(text(keys::due_shard(at))));
+        put(attr::DUE_AT, Some(number(due.0)));
+    }
+    item
+}
+
+/// The run row as one map, so that one condition compares all of it.
+pub fn run_value(run: &Run) -> AttributeValue {
+    let mut map = HashMap::from([
+        ("status".to_owned(), text(run.status.as_str())),
+        ("attempts".to_owned(), number(run.attempts.into())),
+    ]);
+    let mut put = |name: &str, value: Option<u64>| {
+        if let Some(value) = value {
+            map.insert(name.to_owned(), number(value));
+        }
+    };
+    put("handovers", (run.handovers > 0).then_some(run.handovers.into()));
+    put("notBefore", (run.not_before.0 > 0).then_some(run.not_before.0));
+    put("watermark", run.watermark.map(|seq| seq.0));
+    put("cancel", run.cancel.map(|seq| seq.0));
+    if let Some(reason) = run.reason {
+        map.insert("reason".to_owned(), text(reason_name(reason)));
+    }
+    if let Some(settled) = &run.settled {
+        map.insert("settledEpoch".to_owned(), number(settled.epoch.0));
+        map.insert("settledTo".to_owned(), text(settled.status.as_str()));
+    }
+    AttributeValue::M(map)
+}
+
+fn reason_name(reason: FailReason) -> &'static str {
+    match reason {
+        FailReason::Cancelled => "cancelled",
+        FailReason::AttemptsSpent => "attempts_spent",
+        FailReason::Closed => "closed",
+    }
+}
+
+/// An event's item.
+pub fn event_item(at: &SessionKey, event: &Event) -> Item {
+    let mut item = Item::from([
+        ("pk".to_owned(), text(at.to_string())),
+        ("sk".to_owned(), text(keys::event(event.seq))),
+        (attr::VERSION.to_owned(), number(VERSION)),
+        (attr::KIND.to_owned(), text(event.kind.as_str())),
+        (attr::PAYLOAD.to_owned(), text(event.payload.text())),
+        (attr::TS.to_owned(), number(event.ts.0)),
+        (attr::COMMIT.to_owned(), text(event.commit.id.as_str())),
+        (attr::INDEX.to_owned(), number(event.commit.index as u64)),
+        (attr::SIZE.to_owned(), number(event.commit.size as u64)),
+    ]);
+    if let Some(epoch) = event.epoch {
+        item.insert(attr::EPOCH.to_owned(), number(epoch.0));
+    }
+    if let Some(watermark) = event.watermark {
+        item.insert(attr::WATERMARK.to_owned(), number(watermark.0));
+    }
+    item
+}
+
+/// A dedupe key's item.
+pub fn key_item(at: &SessionKey, claim: &KeyClaim, commit: &CommitId) -> Item {
+    Item::from([
+        ("pk".to_owned(), text(at.to_string())),
+        ("sk".to_owned(), text(keys::dedupe_key(claim.name, &claim.key))),
+        (attr::VERSION.to_owned(), number(VERSION)),
+        (attr::SEQ.to_owned(), number(claim.seq.0)),
+        (attr::DIGEST.to_owned(), text(&claim.digest)),
+        (attr::COMMIT.to_owned(), text(commit.as_str())),
+    ])
+}
+
+/// An item as it comes from the SDK.
+pub type Read = HashMap<String, AttributeValue>;
+
+/// Reads an item's attributes, naming the one that does not read.
+pub(crate) struct Reader<'a>(pub(crate) &'a Read);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn versioned(item: &'a Read) -> Result<Self, StoreError> {
+        let reader = Reader(item);
+        match reader.number(attr::VERSION)? {
+            VERSION => Ok(reader),
+            other => Err(StoreError::Corrupt(format!("schema version {other} is newer than this code"))),
+        }
+    }
+
+    fn bad(&self, name: &str) -> StoreError {
+        let sk = self.0.get("sk").and_then(|sk| sk.as_s().ok()).map_or("?", String::as_str);
+        StoreError::Corrupt(format!("attribute {name} of item {sk}"))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str, StoreError> {
+        self.maybe_text(name)?.ok_or_else(|| self.bad(name))
+    }
+
+    pub(crate) fn maybe_text(&self, name: &str) -> Result<Option<&'a str>, StoreError> {
+        self.0.get(name).map(|v| v.as_s().map(String::as_str).map_err(|_| self.bad(name))).transpose()
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<u64, StoreError> {
+        self.maybe_number(name)?.ok_or_else(|| self.bad(name))
+    }
+
+    pub(crate) fn maybe_number(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        let parse =
+            |v: &AttributeValue| v.as_n().ok().and_then(|n| n.parse().ok()).ok_or_else(|| self.bad(name));
+        self.0.get(name).map(parse).transpose()
+    }
+
+    pub(crate) fn small(&self, name: &str) -> Result<u32, StoreError> {
+        u32::try_from(self.number(name)?).map_err(|_| self.bad(name))
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn parse<T, E>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&'a str) -> Result<T, E>,
+    ) -> Result<T, StoreError> {
+        parse(self.text(name)?).map_err(|_| self.bad(name))
+    }
+}
+
+/// A head's item.
+pub fn read_head(item: &Read) -> Result<Head, StoreError> {
+    let r = Reader::versioned(item)?;
+    let unanswered = parse_ranges(r.maybe_text(attr::UNANSWERED)?.unwrap_or_default())
+        .ok_or_else(|| r.bad(attr::UNANSWERED))?
+        .into_iter()
+        .map(Seq)
+        .collect();
+    let calls = match item.get(attr::CALLS) {
+        None => Vec::new(),
+        Some(value) => value.as_ss().map_err(|_| r.bad(attr::CALLS))?.clone(),
+    };
+    let open_calls =
+        calls.into_iter().map(DedupeKey::parse).collect::<Result<_, _>>().map_err(|_| r.bad(attr::CALLS))?;
+    let lease = match r.maybe_number(attr::UNTIL)? {
+        None => None,
+        Some(until) => Some(Lease {
+            owner: r.parse(attr::OWNER, OwnerId::parse)?,
+            claim: r.parse(attr::CLAIM, CommitId::parse)?,
+            until: Millis(until),
+        }),
+    };
+    let run = item.get(attr::RUN).and_then(|run| run.as_m().ok()).ok_or_else(|| r.bad(attr::RUN))?;
+    Ok(Head {
+        state_owner: if r.flag(attr::EXTERNAL) { StateOwner::External } else { StateOwner::Native },
+        closed: r.flag(attr::CLOSED),
+        max_attempts: r.small(attr::MAX_ATTEMPTS)?,
+        ledger: LedgerState {
+            seq: Seq(r.number(attr::SEQ)?),
+            unanswered,
+            open_calls,
+            owed_turn: r.flag(attr::OWED),
+            input_seqs_seen: r.flag(attr::SEEN),
+        },
+        run: read_run(run)?,
+        epoch: Epoch(r.number(attr::EPOCH)?),
+        lease,
+        finished: Epoch(r.maybe_number(attr::FINISHED)?.unwrap_or(0)),
+        due: r.maybe_number(attr::DUE_AT)?.map(Millis),
+    })
+}
+
+fn read_run(map: &Read) -> Result<Run, StoreError> {
+    let r = Reader(map);
+    let reason = match r.maybe_text("reason")? {
+        None => None,
+        Some("cancelled") => Some(FailReason::Cancelled),
+        Some("attempts_spent") => Some(FailReason::AttemptsSpent),
+        Some("closed") => Some(FailReason::Closed),
+        Some(_) => return Err(r.bad("reason")),
+    };
+    let settled = match r.maybe_number("settledEpoch")? {
+        None => None,
+        Some(epoch) => Some(LastSettle { epoch: Epoch(epoch), status: read_status(&r, "settledTo")? }),
+    };
+    Ok(Run {
+        status: read_status(&r, "status")?,
+        attempts: r.small("attempts")?,
+        handovers: if r.flag("handovers") { r.small("handovers")? } else { 0 },
+        not_before: Millis(r.maybe_number("notBefore")?.unwrap_or(0)),
+        watermark: r.maybe_number("watermark")?.map(Seq),
+        cancel: r.maybe_number("cancel")?.map(Seq),
+        reason,
+        settled,
+    })
+}
+
+fn read_status(r: &Reader<'_>, name: &str) -> Result<RunStatus, StoreError> {
+    let all = [RunStatus::Idle, RunStatus::Pending, RunStatus::Running, RunStatus::Done, RunStatus::Failed];
+    let text = r.text(name)?;
+    all.into_iter().find(|status| status.as_str() == text).ok_or_else(|| r.bad(name))
+}
+
+/// An event's item.
+pub fn read_event(item: &Read) -> Result<Event, StoreError> {
+    let r = Reader::versioned(item)?;
+    let seq = r.parse("sk", |sk| sk.strip_prefix("e#").ok_or(()).and_then(|n| n.parse().map_err(|_| ())))?;
+    let place = |name| r.number(name).and_then(|n| usize::try_from(n).map_err(|_| r.bad(name)));
+    Ok(Event {
+        seq: Seq(seq),
+        kind: r.parse(attr::KIND, Kind::parse)?,
+        payload: r.parse(attr::PAYLOAD, Payload::parse)?,
+        ts: Millis(r.number(attr::TS)?),
+        commit: CommitPlace {
+            id: r.parse(attr::COMMIT, CommitId::parse)?,
+            index: place(attr::INDEX)?,
+            size: place(attr::SIZE)?,
+        },
+        epoch: r.maybe_number(attr::EPOCH)?.map(Epoch),
+        watermark: r.maybe_number(attr::WATERMARK)?.map(Seq),
+    })
+}
+
+/// A dedupe key's item.
+pub fn read_key(item: &Read) -> Result<KeyRow, StoreError> {
+    let r = Reader::versioned(item)?;
+    let (name, key) =
+        r.parse("sk", |sk| sk.strip_prefix("k#").and_then(|rest| rest.split_once('#')).ok_or(()))?;
+    let names = [KeyName::RequestId, KeyName::GenerationId, KeyName::ToolCallId];
+    Ok(KeyRow {
+        name: names.into_iter().find(|known| known.as_str() == name).ok_or_else(|| r.bad("sk"))?,
+        key: DedupeKey::parse(key).map_err(|_| r.bad("sk"))?,
+        seq: Seq(r.number(attr::SEQ)?),
+        digest: r.text(attr::DIGEST)?.to_owned(),
+        commit: r.parse(attr::COMMIT, CommitId::parse)?,
+    })
+}
+
+/// Ascending numbers as `3-7,9`: a queue of inputs takes a few bytes, however long.
+fn ranges(numbers: impl Iterator<Item = u64>) -> String {
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    for n in numbers {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 == n => *last = n,
+            _ => spans.push((n, n)),
+        }
+    }
+    let spans: Vec<String> = spans
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    spans.join(",")
+}
+
+fn parse_ranges(text: &str) -> Option<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for span in text.split(',').filter(|span| !span.is_empty()) {
+        let (first, last) = span.split_once('-').unwrap_or((span, span));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last - first > keel_kernel::caps::UNANSWERED as u64 {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_read_back() {
+        for numbers in [vec![], vec![1], vec![1, 2, 3], vec![3, 4, 7, 9, 10]] {
+            assert_eq!(parse_ranges(&ranges(numbers.iter().copied())), Some(numbers));
+        }
+        assert_eq!(ranges([3, 4, 5, 9].into_iter()), "3-5,9");
+        for bad in ["a", "3-", "5-3", "1-99999999999"] {
+            assert_eq!(parse_ranges(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The ledger in DynamoDB: three tables, whose definitions stand in `infra/tables.json`.
+
+pub mod items;
+pub mod keys;
+mod partials;
+mod rows;
+mod store;
+mod transact;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+
+pub use partials::PartialChunk;
+
+use crate::meter::Meter;
+
+/// The names of the tables.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// The ledger and its dedupe keys.
+    pub events: String,
+    /// Heads, sessions, API keys.
+    pub state: String,
+    /// Token frames on their way to streams.
+    pub partials: String,
+}
+
+impl Tables {
+    /// Tables that share a prefix: `{prefix}events` …
+    pub fn with_prefix(prefix: &str) -> Self {
+        let name = |table: &str| format!("{prefix}{table}");
+        Self { events: name("events"), state: name("state"), partials: name("partials") }
+    }
+}
+
+/// The store over DynamoDB.
+#[derive(Clone, Debug)]
+pub struct Dynamo {
+    client: Client,
+    tables: Tables,
+    meter: Arc<Meter>,
+}
+
+impl Dynamo {
+    /// A store over these tables. The client must not retry by itself: the machine is the only retry loop.
+    pub fn new(client: Client, tables: Tables) -> Self {
+        Self { client, tables, meter: Arc::default() }
+    }
+
+    /// What the calls of this store cost.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}

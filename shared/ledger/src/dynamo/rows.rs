@@ -1,0 +1,297 @@
+//! Rows of the state table that are no heads: sessions as described, a tenant's list of them, API keys, and what is due.
+
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem,
+};
+use keel_kernel::{Head, Millis, SessionId, TenantId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::items::{self, Item, Read, Reader, attr};
+use super::transact::{failure, item, key, units};
+use super::{Dynamo, keys};
+use crate::port::{Consistency, SessionKey, StoreError};
+use crate::sessions::{ApiKeyRow, Created, Meta, Patched, Session, SessionPage};
+
+/// The attribute that holds such a row as JSON text: nothing but these rows' own readers looks inside.
+const ROW: &str = "row";
+/// A session's revision, beside its row so that a condition can see it.
+const REVISION: &str = "rev";
+const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
+
+fn row_item<T: Serialize>(pk: &str, sk: String, row: &T) -> Item {
+    let row = serde_json::to_string(row).expect("a row of strings and numbers serialises");
+    Item::from([
+        ("pk".to_owned(), AttributeValue::S(pk.to_owned())),
+        ("sk".to_owned(), AttributeValue::S(sk)),
+        (attr::VERSION.to_owned(), items::number(items::VERSION)),
+        (ROW.to_owned(), AttributeValue::S(row)),
+    ])
+}
+
+fn read_row<T: DeserializeOwned>(item: &Read) -> Result<T, StoreError> {
+    Reader::versioned(item)?.parse(ROW, serde_json::from_str)
+}
+
+fn meta_item(at: &SessionKey, meta: &Meta) -> Item {
+    let mut item = row_item(&at.to_string(), keys::META.to_owned(), meta);
+    item.insert(REVISION.to_owned(), items::number(meta.revision));
+    item
+}
+
+impl Dynamo {
+    /// Writes a new session: head, description and its place in the tenant's list, or nothing.
+    pub async fn create(&self, at: &SessionKey, meta: &Meta, head: &Head) -> Result<Created, StoreError> {
+        let listed = Item::from([
+            ("pk".to_owned(), AttributeValue::S(at.tenant.to_string())),
+            ("sk".to_owned(), AttributeValue::S(keys::session_row(meta.created(), &at.session))),
+            (attr::VERSION.to_owned(), items::number(items::VERSION)),
+        ]);
+        let mut actions = Vec::new();
+        for new in [items::head_attributes(at, head), meta_item(at, meta), listed] {
+            let put = Put::builder()
+                .table_name(&self.tables.state)
+                .set_item(Some(item(new)))
+                .condition_expression("attribute_not_exists(pk)")
+                .build()
+                .map_err(|e| StoreError::NotWritten("TransactWriteItems", Box::new(e)))?;
+            actions.push(TransactWriteItem::builder().put(put).build());
+        }
+        let sent = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(actions))
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await;
+        match sent {
+            Ok(done) => {
+                self.meter.wrote("TransactWriteItems", units(done.consumed_capacity()));
+                Ok(Created::Now(Session { meta: meta.clone(), head: head.clone() }))
+            }
+            Err(error) => {
+                self.meter.wrote("TransactWriteItems", None);
+                let taken = matches!(error.as_service_error(),
+                    Some(TransactWriteItemsError::TransactionCanceledException(cancelled))
+                        if cancelled.cancellation_reasons().iter().any(|r| r.code() == Some("ConditionalCheckFailed")));
+                match (taken, self.session(at).await?) {
+                    (true, Some(session)) => Ok(Created::Before(session)),
+                    _ => Err(failure("TransactWriteItems", error)),
+                }
+            }
+        }
+    }
+
+    /// A session, strongly read.
+    pub async fn session(&self, at: &SessionKey) -> Result<Option<Session>, StoreError> {
+        let got = self
+            .client
+            .query()
+            .table_name(&self.tables.state)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", AttributeValue::S(at.to_string()))
+            .consistent_read(true)
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("Query", e))?;
+        self.meter.read("Query", units(got.consumed_capacity()));
+        let find = |sk: &str| {
+            got.items()
+                .iter()
+                .find(|item| item.get("sk").and_then(|v| v.as_s().ok()).is_some_and(|s| s == sk))
+        };
+        match (find(keys::HEAD), find(keys::META)) {
+            (Some(head), Some(meta)) => {
+                Ok(Some(Session { head: items::read_head(head)?, meta: read_row(meta)? }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes a description that was read with the revision before `meta`'s.
+    pub async fn patch(&self, at: &SessionKey, meta: &Meta) -> Result<Patched, StoreError> {
+        let mut row = meta_item(at, meta);
+        let take = |row: &mut Item, name: &str| row.remove(name).expect("put there above");
+        let sent = self
+            .client
+            .update_item()
+            .table_name(&self.tables.state)
+            .set_key(Some(key((at.to_string(), keys::META.to_owned()))))
+            .update_expression("SET #row = :row, #rev = :rev")
+            .condition_expression("#rev = :old")
+            .expression_attribute_names("#row", ROW)
+            .expression_attribute_names("#rev", REVISION)
+            .expression_attribute_values(":row", take(&mut row, ROW))
+            .expression_attribute_values(":rev", take(&mut row, REVISION))
+            .expression_attribute_values(":old", items::number(meta.revision - 1))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await;
+        match sent {
+            Ok(done) => {
+                self.meter.wrote("UpdateItem", units(done.consumed_capacity()));
+                Ok(Patched::Now(meta.clone()))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                    let found: Option<Meta> = failed.item().map(read_row).transpose()?;
+                    Ok(Patched::Stale(found.map_or(0, |meta| meta.revision)))
+                }
+                _ => Err(failure("UpdateItem", error)),
+            },
+        }
+    }
+
+    /// A page of a tenant's sessions, newest first, from behind the row with sort key `after`.
+    pub async fn list(
+        &self,
+        tenant: &TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<SessionPage, StoreError> {
+        let start = after.map(|sk| key((tenant.to_string(), sk.to_owned())));
+        let got = self
+            .client
+            .query()
+            .table_name(&self.tables.state)
+            .key_condition_expression("pk = :pk AND begins_with(sk, :s)")
+            .expression_attribute_values(":pk", AttributeValue::S(tenant.to_string()))
+            .expression_attribute_values(":s", AttributeValue::S(keys::SESSION_PREFIX.to_owned()))
+            .scan_index_forward(false)
+            .set_exclusive_start_key(start)
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX))
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("Query", e))?;
+        self.meter.read("Query", units(got.consumed_capacity()));
+        let mut at = Vec::new();
+        for item in got.items() {
+            let id = Reader::versioned(item)?
+                .parse("sk", |sk| SessionId::parse(sk.rsplit('#').next().unwrap_or("")))?;
+            at.push(SessionKey { tenant: tenant.clone(), session: id });
+        }
+        let next =
+            got.last_evaluated_key().and_then(|key| key.get("sk")).and_then(|sk| sk.as_s().ok()).cloned();
+        let mut sessions = Vec::with_capacity(at.len());
+        for chunk in at.chunks(50) {
+            sessions.extend(self.sessions(chunk).await?);
+        }
+        Ok(SessionPage { sessions, next })
+    }
+
+    /// Head and description of each session, in the order asked for.
+    async fn sessions(&self, at: &[SessionKey]) -> Result<Vec<Session>, StoreError> {
+        let heads = self.read_heads(at).await?;
+        let mut wanted = KeysAndAttributes::builder();
+        for session in at {
+            wanted = wanted.keys(key((session.to_string(), keys::META.to_owned())));
+        }
+        let wanted = wanted.build().map_err(|e| StoreError::NotWritten("BatchGetItem", Box::new(e)))?;
+        let got = self
+            .client
+            .batch_get_item()
+            .request_items(&self.tables.state, wanted)
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("BatchGetItem", e))?;
+        self.meter.read("BatchGetItem", units(got.consumed_capacity()));
+        let metas: Vec<Meta> = got
+            .responses()
+            .and_then(|tables| tables.get(&self.tables.state))
+            .into_iter()
+            .flatten()
+            .map(read_row)
+            .collect::<Result<_, _>>()?;
+        let mut sessions = Vec::with_capacity(at.len());
+        for session in at {
+            let head = heads.iter().find(|(known, _)| known == session).map(|(_, head)| head.clone());
+            let meta = metas.iter().find(|meta| meta.session_id == session.session).cloned();
+            match (head, meta) {
+                (Some(head), Some(meta)) => sessions.push(Session { meta, head }),
+                // Left out of a batch for its size, or listed a moment before it could be read.
+                _ => sessions.extend(self.session(session).await?),
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// Writes an API key's row, in the place of an older one with its id.
+    pub async fn put_api_key(&self, tenant: &TenantId, id: &str, row: &ApiKeyRow) -> Result<(), StoreError> {
+        let new = row_item(tenant.as_str(), keys::api_key(id), row);
+        let done = self
+            .client
+            .put_item()
+            .table_name(&self.tables.state)
+            .set_item(Some(item(new)))
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("PutItem", e))?;
+        self.meter.wrote("PutItem", units(done.consumed_capacity()));
+        Ok(())
+    }
+
+    /// An API key's row.
+    pub async fn api_key(&self, tenant: &TenantId, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
+        let got = self
+            .client
+            .get_item()
+            .table_name(&self.tables.state)
+            .set_key(Some(key((tenant.to_string(), keys::api_key(id)))))
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("GetItem", e))?;
+        self.meter.read("GetItem", units(got.consumed_capacity()));
+        got.item().map(read_row).transpose()
+    }
+
+    /// At most `limit` sessions of an index partition that are due, the longest due first, with their heads.
+    pub async fn due(
+        &self,
+        shard: u8,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        let got = self
+            .client
+            .query()
+            .table_name(&self.tables.state)
+            .index_name("due")
+            .key_condition_expression("dueShard = :shard AND dueAt <= :now")
+            .expression_attribute_values(":shard", AttributeValue::S(keys::due_shard_name(shard)))
+            .expression_attribute_values(":now", items::number(now.0))
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX))
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("Query", e))?;
+        self.meter.read("Query", units(got.consumed_capacity()));
+        let mut at = Vec::new();
+        for item in got.items() {
+            let (tenant, session) = Reader(item).parse("pk", |pk| pk.split_once('#').ok_or(()))?;
+            let bad = |_| StoreError::Corrupt("the key of a due session".to_owned());
+            at.push(SessionKey {
+                tenant: TenantId::parse(tenant).map_err(bad)?,
+                session: SessionId::parse(session).map_err(bad)?,
+            });
+        }
+        let mut heads = Vec::with_capacity(at.len());
+        for chunk in at.chunks(100) {
+            heads.extend(self.read_heads(chunk).await?);
+        }
+        Ok(heads)
+    }
+
+    /// The head as a stream or a watcher may see it: possibly a moment old.
+    pub async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.read_head(at, Consistency::Eventual).await
+    }
+}

@@ -1,0 +1,113 @@
+//! The queue port. A hint says "look at this session"; it is never the truth, may come twice, late or never, and costs
+//! a failed claim when it is wrong. The sweep sends what got lost.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use keel_kernel::{SessionId, TenantId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::port::SessionKey;
+
+/// A message on the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// Whose session.
+    pub tenant: TenantId,
+    /// Which.
+    pub session: SessionId,
+    /// W3C trace context of the request that caused it, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+impl Hint {
+    /// A hint about a session.
+    pub fn about(at: &SessionKey) -> Self {
+        Self { tenant: at.tenant.clone(), session: at.session.clone(), traceparent: None }
+    }
+
+    /// The session it is about.
+    pub fn session_key(&self) -> SessionKey {
+        SessionKey { tenant: self.tenant.clone(), session: self.session.clone() }
+    }
+}
+
+/// A hint could not be sent. Nothing is lost: the sweep finds the session.
+#[derive(Debug, thiserror::Error)]
+#[error("the hint was not queued")]
+pub struct HintError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+/// Where hints go.
+#[async_trait]
+pub trait Hints: Send + Sync {
+    /// Sends a hint, to be seen after `after_ms` milliseconds at the earliest.
+    async fn send(&self, hint: &Hint, after_ms: u64) -> Result<(), HintError>;
+}
+
+/// SQS: a standard queue with the tenant as message group, so that one tenant's flood does not starve the others.
+#[derive(Clone, Debug)]
+pub struct SqsHints {
+    client: aws_sdk_sqs::Client,
+    queue_url: String,
+}
+
+impl SqsHints {
+    /// Hints on the queue at this URL.
+    pub fn new(client: aws_sdk_sqs::Client, queue_url: impl Into<String>) -> Self {
+        Self { client, queue_url: queue_url.into() }
+    }
+}
+
+/// The longest that SQS holds a message back.
+const SQS_DELAY_MAX_SECONDS: u64 = 900;
+
+#[async_trait]
+impl Hints for SqsHints {
+    async fn send(&self, hint: &Hint, after_ms: u64) -> Result<(), HintError> {
+        let seconds = after_ms.div_ceil(1_000).min(SQS_DELAY_MAX_SECONDS);
+        let body = serde_json::to_string(hint).map_err(|e| HintError(Box::new(e)))?;
+        self.client
+            .send_message()
+            .queue_url(&self.queue_url)
+            .message_group_id(hint.tenant.as_str())
+            .delay_seconds(i32::try_from(seconds).expect("at most 900"))
+            .message_body(body)
+            .send()
+            .await
+            .map_err(|e| HintError(Box::new(e.into_service_error())))?;
+        Ok(())
+    }
+}
+
+/// A channel in this process. A delayed hint waits in a task of its own.
+#[derive(Clone, Debug)]
+pub struct LocalHints(mpsc::UnboundedSender<Hint>);
+
+impl LocalHints {
+    /// The port, and the end where hints come out.
+    pub fn channel() -> (Self, mpsc::UnboundedReceiver<Hint>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+}
+
+#[async_trait]
+impl Hints for LocalHints {
+    async fn send(&self, hint: &Hint, after_ms: u64) -> Result<(), HintError> {
+        let (sender, hint) = (self.0.clone(), hint.clone());
+        if after_ms == 0 {
+            return sender.send(hint).map_err(|e| HintError(Box::new(e)));
+        }
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(after_ms)).await;
+            // The worker is gone with its process; the next start's sweep finds the session.
+            let _ = sender.send(hint);
+        });
+        Ok(())
+    }
+}
+
+/// A port shared by the functions of one process.
+pub type SharedHints = Arc<dyn Hints>;

@@ -1,0 +1,198 @@
+//! One command from first look to last try.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use keel_kernel::{CommitId, Decision, Event, Head, Millis, NewEvent, Refusal, RunStatus};
+
+use super::{Ledger, LedgerError};
+use crate::port::{Obstacles, SessionKey, StoreError, Written};
+
+/// What a command's rule says of a head.
+pub(super) enum Step<T> {
+    /// Write this.
+    Write(Decision),
+    /// There is nothing to write.
+    Done(T),
+}
+
+/// How a command ended.
+pub(super) enum Carried<T> {
+    /// It is in the ledger, by this call (`created`) or an earlier one.
+    Wrote { events: Vec<Event>, head: Head, created: bool },
+    /// There was nothing to write.
+    Done(T, Head),
+}
+
+/// A command's events, and what became of them so far.
+pub(super) struct Job<'a> {
+    pub(super) id: &'a CommitId,
+    /// What is still to be written, with its place in what was sent.
+    pub(super) events: Vec<(usize, NewEvent)>,
+    /// How many events were sent.
+    pub(super) size: usize,
+    /// Events that an earlier submission wrote, by their place in what was sent.
+    pub(super) found: BTreeMap<usize, Event>,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(id: &'a CommitId, events: Vec<NewEvent>) -> Self {
+        let size = events.len();
+        Self { id, events: events.into_iter().enumerate().collect(), size, found: BTreeMap::new() }
+    }
+
+    /// Everything that was sent is in the ledger by earlier submissions.
+    fn is_replayed(&self) -> bool {
+        self.size > 0 && self.found.len() == self.size
+    }
+
+    fn ended<T>(self, events: Vec<Event>, head: Head, created: bool) -> Carried<T> {
+        let mut all = self.found;
+        all.extend(self.events.iter().map(|(place, _)| *place).zip(events));
+        Carried::Wrote { events: all.into_values().collect(), head, created }
+    }
+}
+
+/// Jitter between tries, in milliseconds.
+const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
+
+impl Ledger {
+    /// Carries a command out: `decide` is asked about each head that is met, until a write succeeds or there is nothing
+    /// to write.
+    pub(super) async fn carry_out<T>(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        mut job: Job<'_>,
+        decide: impl Fn(&Head, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
+    ) -> Result<Carried<T>, LedgerError> {
+        let mut fresh = known.is_none();
+        let mut head = match known {
+            Some(head) => head,
+            None => self.head(at).await?,
+        };
+        let mut seen = Obstacles::default();
+        for attempt in 0..self.config.tries {
+            let events: Vec<NewEvent> = job.events.iter().map(|(_, event)| event.clone()).collect();
+            let step = decide(&head, self.env.now(), &events);
+            if let Ok(Step::Done(done)) = step {
+                return Ok(Carried::Done(done, head));
+            }
+            // I3, I5, I6: a key that is taken answers before any refusal that another head could have avoided.
+            if let Err(refusal) = &step
+                && refusal.depends_on_head()
+            {
+                seen.keys = self.taken_keys(at, &job).await?;
+            }
+            if !seen.keys.is_empty() {
+                let ours = self.recognise(at, &mut job, std::mem::take(&mut seen.keys)).await?;
+                if job.is_replayed() {
+                    let head = self.head(at).await?;
+                    return Ok(job.ended(Vec::new(), head, ours));
+                }
+                continue; // the rest of the events is new
+            }
+            let decision = match step {
+                Ok(Step::Write(decision)) => decision,
+                Ok(Step::Done(done)) => return Ok(Carried::Done(done, head)),
+                Err(_) if !fresh => {
+                    (head, fresh) = (self.head(at).await?, true);
+                    continue;
+                }
+                Err(refusal) => return Err(refusal.into()),
+            };
+            match self.write(at, &head, &decision, job.id, attempt).await? {
+                Attempt::Committed => {
+                    self.announce(at, &decision).await;
+                    return Ok(job.ended(decision.events, decision.head, true));
+                }
+                Attempt::Lost(obstacles) => {
+                    if let Some(call) = &obstacles.call
+                        && obstacles.keys.is_empty()
+                    {
+                        seen.keys = self.taken_keys(at, &job).await?;
+                        if seen.keys.is_empty() {
+                            return Err(Refusal::CallIdReused(call.to_string()).into());
+                        }
+                    }
+                    seen.keys.extend(obstacles.keys);
+                    (head, fresh) = match obstacles.head {
+                        Some(head) => (head, true),
+                        None => (self.head(at).await?, true),
+                    };
+                }
+                Attempt::Again => self.pause(attempt).await,
+            }
+        }
+        Err(LedgerError::Busy)
+    }
+
+    /// Sends one decision until the store says how it ended.
+    async fn write(
+        &self,
+        at: &SessionKey,
+        before: &Head,
+        decision: &Decision,
+        id: &CommitId,
+        attempt: u32,
+    ) -> Result<Attempt, LedgerError> {
+        // A token stands for one decision: the next decision of the same commit gets another.
+        let token = format!("{:.30}-{attempt}", id.as_str());
+        let mut unanswered = false;
+        for resend in 0..self.config.tries {
+            match self.store.write(at, before, decision, &token).await {
+                Ok(Written::Committed) => return Ok(Attempt::Committed),
+                Ok(Written::Lost(_)) if unanswered && self.holds(at, decision).await? => {
+                    return Ok(Attempt::Committed);
+                }
+                Ok(Written::Lost(obstacles)) => return Ok(Attempt::Lost(obstacles)),
+                Ok(Written::Conflict) if !unanswered => return Ok(Attempt::Again),
+                Ok(Written::Conflict) => {}
+                Err(error @ StoreError::Corrupt(_)) => return Err(error.into()),
+                Err(error) if resend + 1 == self.config.tries => return Err(error.into()),
+                Err(error) => {
+                    unanswered |= matches!(error, StoreError::Unknown(..));
+                    tracing::debug!(
+                        tenant = %at.tenant, session = %at.session, resend,
+                        error = &error as &dyn std::error::Error, "a write is sent again"
+                    );
+                }
+            }
+            self.pause(resend).await;
+        }
+        Err(LedgerError::Busy)
+    }
+
+    /// I6: whether the ledger holds this very decision's events, whose answer was lost.
+    async fn holds(&self, at: &SessionKey, decision: &Decision) -> Result<bool, LedgerError> {
+        let Some(first) = decision.events.first() else { return Ok(false) };
+        let before = keel_kernel::Seq(first.seq.0 - 1);
+        let page = self.store.events(at, before, 1, crate::port::Consistency::Strong).await?;
+        Ok(page.events.first().is_some_and(|event| event.commit == first.commit))
+    }
+
+    /// Tells readers and, where a run waits for an owner, the queue.
+    async fn announce(&self, at: &SessionKey, decision: &Decision) {
+        self.wakes.notify(at);
+        if let Some(wake) = decision.wake {
+            debug_assert_eq!(
+                decision.head.run.status,
+                RunStatus::Pending,
+                "only a pending run wants an owner"
+            );
+            self.hint(at, wake.after_ms).await;
+        }
+    }
+
+    /// Waits a jittered moment that grows with the tries, a second at most.
+    async fn pause(&self, attempt: u32) {
+        let ms = self.env.pick(PAUSE_MS) << attempt.min(4);
+        tokio::time::sleep(Duration::from_millis(ms.min(1_000))).await;
+    }
+}
+
+enum Attempt {
+    Committed,
+    Lost(Obstacles),
+    Again,
+}

@@ -1,0 +1,343 @@
+//! The only retry loop: read a head, ask the kernel, write under its guards, and begin again when somebody was faster.
+//!
+//! How a write's end is read (I3, I5, I6):
+//! - a key is taken: the same digest is the first submission, another one is a conflict;
+//! - a guard failed: ask the kernel again with the head that came back;
+//! - a refusal that depends on the head: look the keys up first, it may be our own earlier commit;
+//! - no answer: send the very same write again. If it then fails, see whether the ledger holds this commit.
+
+mod engine;
+mod replay;
+
+use std::sync::Arc;
+
+use keel_kernel::run::{self, ClaimRequest, NotClaimable, Outcome, Settle, Settled};
+use keel_kernel::{
+    Commit, CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload,
+    Refusal, RunStatus, Seq,
+};
+
+use crate::env::Env;
+use crate::hints::{Hint, SharedHints};
+use crate::port::{Consistency, EventPage, SessionKey, Store, StoreError};
+use crate::wakes::Wakes;
+use engine::{Carried, Job, Step};
+
+/// What the loop is allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerConfig {
+    /// How long a claim, a renewal and an owner's commit hold the lease, in milliseconds.
+    pub lease_ms: u64,
+    /// How often a command may lose a race or find the store busy before it gives up.
+    pub tries: u32,
+}
+
+impl Default for LedgerConfig {
+    fn default() -> Self {
+        Self { lease_ms: 60_000, tries: 12 }
+    }
+}
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The rules say no. Nothing was written.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Every try met a busy store or a faster writer. Sending the command again is safe (I6).
+    #[error("the session is busy")]
+    Busy,
+    /// The store failed. Sending the command again is safe (I6).
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+}
+
+/// A commit in the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Appended {
+    /// I3: false where an earlier submission had written it.
+    pub created: bool,
+    /// The events as they are in the ledger, in the order they were sent.
+    pub events: Vec<Event>,
+    /// The head afterwards, or a later one.
+    pub head: Head,
+}
+
+/// A run won by a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    /// What the owner shows from now on.
+    pub token: LeaseToken,
+    /// The head as claimed.
+    pub head: Head,
+}
+
+/// What a settle made of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettleAnswer {
+    /// The run's status.
+    pub status: RunStatus,
+    /// False where the same owner had settled before (I6).
+    pub created: bool,
+    /// The head afterwards.
+    pub head: Head,
+}
+
+/// The ledger: every verb that the functions have.
+#[derive(Clone)]
+pub struct Ledger {
+    store: Arc<dyn Store>,
+    hints: SharedHints,
+    wakes: Wakes,
+    env: Arc<dyn Env>,
+    config: LedgerConfig,
+}
+
+impl Ledger {
+    /// A ledger over a store.
+    pub fn new(
+        store: Arc<dyn Store>,
+        hints: SharedHints,
+        wakes: Wakes,
+        env: Arc<dyn Env>,
+        config: LedgerConfig,
+    ) -> Self {
+        Self { store, hints, wakes, env, config }
+    }
+
+    /// Time and chance.
+    pub fn env(&self) -> &Arc<dyn Env> {
+        &self.env
+    }
+
+    /// Where readers listen.
+    pub fn wakes(&self) -> &Wakes {
+        &self.wakes
+    }
+
+    /// How long leases hold.
+    pub fn lease_ms(&self) -> u64 {
+        self.config.lease_ms
+    }
+
+    /// A new commit's id.
+    fn commit_id(&self) -> CommitId {
+        CommitId::parse(self.env.unique()).expect("hex digits are visible ASCII")
+    }
+
+    /// The session's head, strongly read.
+    pub async fn head(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.store.head(at).await?.ok_or(LedgerError::Refused(Refusal::NotFound))
+    }
+
+    /// Commits an input (D4, I3). Without a request id one is made.
+    pub async fn input(
+        &self,
+        at: &SessionKey,
+        payload: Payload,
+        request_id: Option<DedupeKey>,
+    ) -> Result<Appended, LedgerError> {
+        self.without_token(at, Kind::UserMessage, payload, request_id).await
+    }
+
+    /// Commits a fact of an external backend (C4).
+    pub async fn external_event(
+        &self,
+        at: &SessionKey,
+        payload: Payload,
+        request_id: Option<DedupeKey>,
+    ) -> Result<Appended, LedgerError> {
+        self.without_token(at, Kind::ExternalEvent, payload, request_id).await
+    }
+
+    async fn without_token(
+        &self,
+        at: &SessionKey,
+        kind: Kind,
+        payload: Payload,
+        request_id: Option<DedupeKey>,
+    ) -> Result<Appended, LedgerError> {
+        let key = match request_id {
+            Some(key) => key,
+            None => DedupeKey::parse(self.env.unique()).expect("hex digits are visible ASCII"),
+        };
+        let event = NewEvent { kind, payload, key: Some((KeyName::RequestId, key)) };
+        self.commit(at, None, None, vec![event]).await
+    }
+
+    /// Commits events together (C, I). `known` is the owner's last head, if it has one: it saves the read.
+    pub async fn commit(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        lease: Option<LeaseToken>,
+        events: Vec<NewEvent>,
+    ) -> Result<Appended, LedgerError> {
+        let id = self.commit_id();
+        let lease_ms = self.config.lease_ms;
+        let decide = |head: &Head, now: Millis, events: &[NewEvent]| {
+            let commit = Commit { id: id.clone(), lease: lease.clone(), lease_ms, events: events.to_vec() };
+            keel_kernel::commit::decide(head, now, &commit).map(Step::<std::convert::Infallible>::Write)
+        };
+        match self.carry_out(at, known, Job::new(&id, events), decide).await? {
+            Carried::Wrote { events, head, created, .. } => Ok(Appended { created, events, head }),
+            Carried::Done(never, _) => match never {},
+        }
+    }
+
+    /// Claims the session's run for `owner`, if there is one to claim.
+    pub async fn claim(
+        &self,
+        at: &SessionKey,
+        owner: &OwnerId,
+    ) -> Result<Result<Claimed, NotClaimable>, LedgerError> {
+        let id = self.commit_id();
+        let request = ClaimRequest { owner: owner.clone(), id: id.clone(), lease_ms: self.config.lease_ms };
+        let decide = |head: &Head, now: Millis, _: &[NewEvent]| {
+            if head.lease.as_ref().is_some_and(|lease| lease.claim == id) {
+                return Ok(Step::Done(None)); // the answer was lost, the claim was not
+            }
+            Ok(match run::claim(head, now, &request) {
+                Ok(decision) => Step::Write(decision),
+                Err(not) => Step::Done(Some(not)),
+            })
+        };
+        let head = match self.carry_out(at, None, Job::new(&id, Vec::new()), decide).await? {
+            Carried::Done(Some(not), _) => return Ok(Err(not)),
+            Carried::Done(None, head) | Carried::Wrote { head, .. } => head,
+        };
+        Ok(Ok(Claimed { token: LeaseToken { owner: owner.clone(), epoch: head.epoch }, head }))
+    }
+
+    /// Keeps a lease. The head says, among the rest, whether somebody asked to cancel.
+    pub async fn renew(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        token: &LeaseToken,
+    ) -> Result<Head, LedgerError> {
+        let lease_ms = self.config.lease_ms;
+        self.head_only(at, known, |head, now| run::renew(head, now, token, lease_ms).map(Some)).await
+    }
+
+    /// S5: hands a run over.
+    pub async fn release(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        token: &LeaseToken,
+    ) -> Result<Head, LedgerError> {
+        self.head_only(at, known, |head, now| run::release(head, now, token)).await
+    }
+
+    /// Queues a run where input or a turn is owed. The flag says whether a run is live now.
+    pub async fn queue_run(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, run::queue).await
+    }
+
+    /// Asks the running attempt to stop, or un-queues a pending run.
+    pub async fn cancel(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, |head, _| run::cancel(head)).await
+    }
+
+    /// C6: closes the session.
+    pub async fn close(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, |head, _| Ok(run::close(head))).await
+    }
+
+    async fn head_only(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        decide: impl Fn(&Head, Millis) -> Result<Option<keel_kernel::Decision>, Refusal> + Send + Sync,
+    ) -> Result<Head, LedgerError> {
+        let id = self.commit_id();
+        let step = |head: &Head, now: Millis, _: &[NewEvent]| {
+            Ok(decide(head, now)?.map_or(Step::Done(()), Step::Write))
+        };
+        match self.carry_out(at, known, Job::new(&id, Vec::new()), step).await? {
+            Carried::Done((), head) | Carried::Wrote { head, .. } => Ok(head),
+        }
+    }
+
+    /// Settles an attempt with its last events (S1, S3, S4).
+    ///
+    /// With `only_at`, only while the last seq is still that one: `Ok(None)` says that the ledger has moved on.
+    pub async fn settle(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        token: &LeaseToken,
+        outcome: Outcome,
+        events: Vec<NewEvent>,
+        only_at: Option<Seq>,
+    ) -> Result<Option<SettleAnswer>, LedgerError> {
+        let id = self.commit_id();
+        let decide = |head: &Head, now: Millis, events: &[NewEvent]| {
+            let settle = Settle { id: id.clone(), token: token.clone(), outcome, events: events.to_vec() };
+            match run::settle(head, now, &settle)? {
+                Settled::Before(status) => Ok(Step::Done(Some(status))),
+                Settled::Now(_) if only_at.is_some_and(|seq| seq != head.ledger.seq) => Ok(Step::Done(None)),
+                Settled::Now(decision) => Ok(Step::Write(decision)),
+            }
+        };
+        match self.carry_out(at, known, Job::new(&id, events), decide).await? {
+            Carried::Done(None, _) => Ok(None),
+            Carried::Done(Some(status), head) => Ok(Some(SettleAnswer { status, created: false, head })),
+            Carried::Wrote { head, created, .. } => {
+                Ok(Some(SettleAnswer { status: head.run.status, created, head }))
+            }
+        }
+    }
+
+    /// At most `limit` events after a position: the contiguous ones, so that no reader ever skips one (R2). Where an
+    /// eventual read shows a hole, it is read again strongly.
+    pub async fn events(
+        &self,
+        at: &SessionKey,
+        after: Seq,
+        limit: usize,
+        consistency: Consistency,
+    ) -> Result<EventPage, LedgerError> {
+        let mut page = self.store.events(at, after, limit, consistency).await?;
+        if consistency == Consistency::Eventual && contiguous(&page.events, after) < page.events.len() {
+            page = self.store.events(at, after, limit, Consistency::Strong).await?;
+        }
+        let whole = contiguous(&page.events, after);
+        if whole < page.events.len() {
+            page.events.truncate(whole);
+            page.has_more = true;
+        }
+        Ok(page)
+    }
+
+    /// Every event after a position, strongly read, page by page.
+    pub async fn all_events(&self, at: &SessionKey, after: Seq) -> Result<Vec<Event>, LedgerError> {
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            let from = events.last().map_or(after, |event| event.seq);
+            let page = self.events(at, from, 1_000, Consistency::Strong).await?;
+            let more = page.has_more && !page.events.is_empty();
+            events.extend(page.events);
+            if !more {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Sends a hint. What cannot be sent is found by the sweep.
+    pub async fn hint(&self, at: &SessionKey, after_ms: u64) {
+        if let Err(error) = self.hints.send(&Hint::about(at), after_ms).await {
+            tracing::warn!(
+                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                "a hint was not queued; the sweep will find the session"
+            );
+        }
+    }
+}
+
+/// How many events follow `after` without a gap.
+fn contiguous(events: &[Event], after: Seq) -> usize {
+    let expected = (after.0 + 1)..;
+    events.iter().zip(expected).take_while(|(event, seq)| event.seq.0 == *seq).count()
+}

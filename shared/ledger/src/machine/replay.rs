@@ -1,0 +1,76 @@
+//! Telling a retry from a conflict (I3, I5, I6).
+
+use keel_kernel::{DedupeKey, Event, KeyName, NewEvent, Refusal, Seq};
+
+use super::engine::Job;
+use super::{Ledger, LedgerError};
+use crate::port::{Consistency, KeyRow, SessionKey};
+
+impl Ledger {
+    /// The rows of the job's keys that are taken.
+    pub(super) async fn taken_keys(
+        &self,
+        at: &SessionKey,
+        job: &Job<'_>,
+    ) -> Result<Vec<KeyRow>, LedgerError> {
+        let keys: Vec<(KeyName, DedupeKey)> =
+            job.events.iter().filter_map(|(_, event)| event.key.clone()).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.store.keys(at, &keys).await?)
+    }
+
+    /// Moves the events that taken keys prove to be in the ledger from what is to be written to what was found. True
+    /// where they were written by this very commit.
+    ///
+    /// A commit is all or nothing, so a commit that begins as this one does and has its size is this one, sent before:
+    /// its events without keys are in the ledger too.
+    pub(super) async fn recognise(
+        &self,
+        at: &SessionKey,
+        job: &mut Job<'_>,
+        rows: Vec<KeyRow>,
+    ) -> Result<bool, LedgerError> {
+        let mut ours = false;
+        for row in rows {
+            let mine = |(_, event): &(usize, NewEvent)| {
+                event.key.as_ref().is_some_and(|(name, key)| *name == row.name && *key == row.key)
+            };
+            let Some(at_index) = job.events.iter().position(mine) else { continue };
+            let (place, event) = &job.events[at_index];
+            let (_, digest) = event.sent()?;
+            if digest != row.digest {
+                let key = row.key.to_string();
+                return Err(Refusal::IdempotencyConflict { name: row.name, key, seq: row.seq }.into()); // I5
+            }
+            ours |= row.commit == *job.id;
+            let place = *place;
+            let first = self.read_commit(at, row.seq, 1).await?;
+            let commit = &first[0].commit;
+            if commit.size == job.size && commit.index == place && commit.size > 1 {
+                let base = Seq(row.seq.0 - place as u64);
+                let siblings = self.read_commit(at, base, commit.size).await?;
+                if siblings.iter().zip(&job.events).all(|(old, (_, new))| old.kind == new.kind) {
+                    job.found.extend(siblings.into_iter().enumerate());
+                    job.events.clear();
+                    return Ok(ours);
+                }
+            }
+            job.found.insert(place, first.into_iter().next().expect("read_commit reads at least one"));
+            job.events.remove(at_index);
+        }
+        Ok(ours)
+    }
+
+    /// `size` events from `from` on, which the ledger is known to hold.
+    async fn read_commit(&self, at: &SessionKey, from: Seq, size: usize) -> Result<Vec<Event>, LedgerError> {
+        let before = Seq(from.0 - 1);
+        let page = self.store.events(at, before, size, Consistency::Strong).await?;
+        if page.events.len() == size && page.events[0].seq == from {
+            Ok(page.events)
+        } else {
+            Err(crate::StoreError::Corrupt(format!("a key names event {from}, which is not there")).into())
+        }
+    }
+}

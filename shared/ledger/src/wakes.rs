@@ -1,0 +1,88 @@
+//! How a stream hears of a commit without asking (R6). Within one process a commit wakes its session's readers; across
+//! functions nothing does, and polling, the backstop everywhere, is the only clock.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::port::SessionKey;
+
+type Senders = Mutex<HashMap<SessionKey, watch::Sender<()>>>;
+
+/// Where commits are announced.
+#[derive(Clone, Debug, Default)]
+pub struct Wakes(Option<Arc<Senders>>);
+
+impl Wakes {
+    /// Nobody hears anything: readers poll.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Readers in this process hear of this process's commits.
+    pub fn in_process() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Tells a session's readers that there is something to read.
+    pub fn notify(&self, at: &SessionKey) {
+        let Some(senders) = &self.0 else { return };
+        let mut senders = senders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = senders.get(at)
+            && sender.send(()).is_err()
+        {
+            senders.remove(at); // its last reader is gone
+        }
+    }
+
+    /// Listens for a session's commits from now on.
+    pub fn subscribe(&self, at: &SessionKey) -> Listener {
+        Listener(self.0.as_ref().map(|senders| {
+            let mut senders = senders.lock().unwrap_or_else(PoisonError::into_inner);
+            senders.retain(|_, sender| sender.receiver_count() > 0);
+            senders.entry(at.clone()).or_insert_with(|| watch::channel(()).0).subscribe()
+        }))
+    }
+}
+
+/// One reader's ear.
+#[derive(Debug)]
+pub struct Listener(Option<watch::Receiver<()>>);
+
+impl Listener {
+    /// Waits for a commit, at most this long.
+    pub async fn wait(&mut self, at_most: Duration) {
+        match &mut self.0 {
+            None => tokio::time::sleep(at_most).await,
+            Some(receiver) => match tokio::time::timeout(at_most, receiver.changed()).await {
+                Ok(Ok(())) | Err(_) => {}
+                Ok(Err(_)) => tokio::time::sleep(at_most).await, // the announcer is gone
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keel_kernel::{SessionId, TenantId};
+
+    use super::*;
+
+    fn key(session: &str) -> SessionKey {
+        SessionKey { tenant: TenantId::parse("t").unwrap(), session: SessionId::parse(session).unwrap() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r6_a_commit_wakes_its_own_session_alone() {
+        let wakes = Wakes::in_process();
+        let (mut a, mut b) = (wakes.subscribe(&key("a")), wakes.subscribe(&key("b")));
+        wakes.notify(&key("a"));
+        let start = tokio::time::Instant::now();
+        a.wait(Duration::from_secs(9)).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "it was told between two waits");
+        b.wait(Duration::from_secs(9)).await;
+        assert_eq!(start.elapsed(), Duration::from_secs(9));
+    }
+}

@@ -1,0 +1,214 @@
+//! Who calls: API keys, their tenant and their scopes. The tenant comes from nowhere else.
+//!
+//! A key reads `keel_<tenant>.<id>_<secret>`. The table holds the secret's SHA-256 under the tenant and id; a secret is
+//! long and random, so a fast hash is enough. Lookups are cached for a moment, which is also how long a deleted key
+//! still works.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::header;
+use http::request::Parts;
+use keel_kernel::TenantId;
+use keel_ledger::dynamo::Dynamo;
+use keel_ledger::sessions::ApiKeyRow;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::error::{Code, Problem};
+
+/// What a credential reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The client API.
+    Client,
+    /// The owner API.
+    Owner,
+    /// Settings and keys.
+    Admin,
+}
+
+impl Scope {
+    /// The scope's name in a key's row.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scope::Client => "client",
+            Scope::Owner => "owner",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+/// A verified caller.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Whose sessions it sees.
+    pub tenant: TenantId,
+    scopes: Arc<[String]>,
+}
+
+impl Caller {
+    fn require(&self, scope: Scope) -> Result<(), Problem> {
+        if self.scopes.iter().any(|has| has == scope.as_str()) {
+            return Ok(());
+        }
+        let detail = format!("the credential lacks the scope {:?}", scope.as_str());
+        Err(Problem::new(Code::Forbidden, detail))
+    }
+}
+
+/// An API key, taken apart. Its secret shows itself to nobody.
+pub struct ApiKey {
+    /// Whose key.
+    pub tenant: TenantId,
+    /// Which of the tenant's keys.
+    pub id: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ApiKey({}.{})", self.tenant, self.id)
+    }
+}
+
+impl ApiKey {
+    /// Takes a key apart; `None` where it is not one.
+    pub fn parse(text: &str) -> Option<ApiKey> {
+        let (name, secret) = text.strip_prefix("keel_")?.rsplit_once('_')?;
+        let (tenant, id) = name.rsplit_once('.')?;
+        let sane = |part: &str| {
+            (1..=128).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        };
+        if !sane(id) || !sane(secret) {
+            return None;
+        }
+        Some(ApiKey { tenant: TenantId::parse(tenant).ok()?, id: id.to_owned(), secret: secret.to_owned() })
+    }
+
+    /// SHA-256 of the secret, in hex.
+    pub fn hash(&self) -> String {
+        Sha256::digest(self.secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// How long a look-up is believed.
+const CACHED: Duration = Duration::from_secs(30);
+/// How many look-ups are kept.
+const CACHE_SIZE: usize = 10_000;
+
+type Cache = Mutex<HashMap<(TenantId, String), (Instant, Option<ApiKeyRow>)>>;
+
+/// Checks credentials.
+#[derive(Clone, Debug)]
+pub struct Auth {
+    keys: Dynamo,
+    cache: Arc<Cache>,
+}
+
+impl Auth {
+    /// Keys are looked up in this store.
+    pub fn new(keys: Dynamo) -> Self {
+        Self { keys, cache: Arc::default() }
+    }
+
+    async fn caller(&self, parts: &http::HeaderMap) -> Result<Caller, Problem> {
+        let unknown = || Problem::new(Code::Unauthenticated, "send Authorization: Bearer <API key>");
+        let bearer = parts
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim())
+            .ok_or_else(unknown)?;
+        let key = ApiKey::parse(bearer).ok_or_else(unknown)?;
+        let row = self.row(&key).await?.ok_or_else(unknown)?;
+        // In constant time, although both sides are hashes: nothing is to be learned from how long a no takes.
+        if !bool::from(row.hash.as_bytes().ct_eq(key.hash().as_bytes())) {
+            return Err(unknown());
+        }
+        Ok(Caller { tenant: key.tenant, scopes: row.scopes.into() })
+    }
+
+    async fn row(&self, key: &ApiKey) -> Result<Option<ApiKeyRow>, Problem> {
+        let name = (key.tenant.clone(), key.id.clone());
+        if let Some((at, row)) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&name)
+            && at.elapsed() < CACHED
+        {
+            return Ok(row.clone());
+        }
+        let row = self.keys.api_key(&key.tenant, &key.id).await?;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= CACHE_SIZE {
+            cache.clear();
+        }
+        cache.insert(name, (Instant::now(), row.clone()));
+        Ok(row)
+    }
+}
+
+/// A gate: callers with this scope pass.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    auth: Auth,
+    scope: Scope,
+}
+
+impl Gate {
+    /// A gate for a scope.
+    pub fn new(auth: Auth, scope: Scope) -> Self {
+        Self { auth, scope }
+    }
+}
+
+/// Lets a request through with its [`Caller`], or answers 401 or 403.
+pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let caller = match gate.auth.caller(request.headers()).await {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    if let Err(problem) = caller.require(gate.scope) {
+        return problem.into_response();
+    }
+    tracing::Span::current().record("tenant", caller.tenant.as_str());
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        caller.ok_or_else(|| Problem::new(Code::Unauthenticated, "this route has no gate"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_taken_apart_and_keeps_its_secret() {
+        let key = ApiKey::parse("keel_a_b.k1_not-a-secret").unwrap();
+        assert_eq!((key.tenant.as_str(), key.id.as_str()), ("a_b", "k1"));
+        assert_eq!(format!("{key:?}"), "ApiKey(a_b.k1)");
+        for bad in [
+            "",
+            "keel_",
+            "keel_a_b",
+            "keel_a.b",
+            "keel_a.b_",
+            "keel_.b_c",
+            "keel_a#.b_c",
+            "other_a.b_c",
+            "keel_a.b_c d",
+        ] {
+            assert!(ApiKey::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! One id for each request: the caller's if it sent a sane one, else ours. It is in the answer's header, in a problem's
+//! body and in every log line of the request.
+
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderName, HeaderValue};
+use keel_ledger::{Env as _, SystemEnv};
+use tracing::Instrument as _;
+
+/// The header that carries the id, both ways.
+pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+tokio::task_local! {
+    static CURRENT: String;
+}
+
+/// The id of the request being answered.
+pub(crate) fn current_id() -> Option<String> {
+    CURRENT.try_with(String::clone).ok()
+}
+
+/// Gives each request its id and its one line in the log.
+pub async fn identify(request: Request, next: Next) -> Response {
+    let sent = request.headers().get(HEADER).and_then(|id| id.to_str().ok());
+    let id = match sent {
+        Some(id) if (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()) => {
+            id.to_owned()
+        }
+        _ => SystemEnv.unique(),
+    };
+    // The route, not the path: a path may hold what a log must not.
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let span = tracing::info_span!(
+        "request",
+        request_id = %id,
+        method = %request.method(),
+        route,
+        tenant = tracing::field::Empty,
+        session = tracing::field::Empty,
+    );
+    let start = Instant::now();
+    let answer = CURRENT.scope(id.clone(), next.run(request));
+    let mut response = async move {
+        let response = answer.await;
+        let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis());
+        tracing::info!(status, ms, "a request was answered");
+        response
+    }
+    .instrument(span)
+    .await;
+    let value = HeaderValue::from_str(&id).expect("visible ASCII");
+    response.headers_mut().insert(HEADER, value);
+    response
+}
