@@ -1,0 +1,62 @@
+//! `GET /v1/capabilities` (W1, W2): what a client may rely on here. It asks instead of guessing from a version.
+
+use axum::Json;
+use axum::extract::State;
+use keel_kernel::caps;
+use keel_web::body;
+use serde_json::{Value, json};
+
+use crate::{Edge, events, sessions};
+
+/// What depends on the deployment.
+#[derive(Clone, Copy, Debug)]
+pub struct Features {
+    /// The stream function is deployed.
+    pub stream: bool,
+    /// The owner API is deployed.
+    pub owners: bool,
+}
+
+pub(crate) async fn show(State(edge): State<Edge>) -> Json<Value> {
+    let Features { stream, owners } = edge.features;
+    Json(json!({
+        "apiVersion": "v1",
+        "serviceVersion": concat!("keel/", env!("CARGO_PKG_VERSION")),
+        "features": {
+            "decisions": false,
+            "events.stream": stream,
+            "events.wait": true,
+            "export": false,
+            "fork": false,
+            "hooks": false,
+            "owners": owners,
+            "partials": stream,
+            "plugins": false,
+            "sessions.cancel": true,
+            "sessions.external": true,
+            "sessions.list": true,
+            "settings.models": false,
+            "settings.secrets": false,
+            "subagents": false,
+            "triggers": false,
+        },
+        "limits": {
+            "bodyBytes": body::LIMIT,
+            "payloadBytes": caps::PAYLOAD_BYTES,
+            "payloadDepth": caps::PAYLOAD_DEPTH,
+            "eventsPerCommit": caps::EVENTS_PER_COMMIT,
+            "eventsPageDefault": events::PAGE_DEFAULT,
+            "eventsPageMax": events::PAGE_MAX,
+            "eventsWaitSecondsMax": events::WAIT_MAX_S,
+            "maxAttemptsDefault": caps::ATTEMPTS_DEFAULT,
+            "maxAttemptsMax": caps::ATTEMPTS_MAX,
+            "requestIdLength": 128,
+            "sessionIdLength": 64,
+            "sessionsPageDefault": sessions::PAGE_DEFAULT,
+            "sessionsPageMax": sessions::PAGE_MAX,
+            "toolCallsPerMessage": caps::CALLS_PER_MESSAGE,
+            "unansweredInputs": caps::UNANSWERED,
+        },
+        "hooks": [],
+    }))
+}

@@ -1,0 +1,116 @@
+//! What a client says to a session: input, external events, run, cancel.
+
+use axum::Json;
+use axum::extract::State;
+use http::{HeaderMap, StatusCode};
+use keel_kernel::{KeyName, Kind, Payload, Refusal, RunStatus};
+use keel_ledger::{Appended, SessionKey};
+use keel_web::params::{At, request_id};
+use keel_web::{Body, Problem};
+use serde_json::{Value, json};
+
+use crate::{Edge, view};
+
+/// C1, I1: what must not come with an edge or external commit, wherever it stands in the body.
+fn no_token_no_other_key(body: &Body, kind: Kind) -> Result<(), Problem> {
+    if body.object().contains_key("lease") {
+        return Err(Refusal::TokenNotAllowed(kind).into());
+    }
+    for given in [KeyName::GenerationId, KeyName::ToolCallId] {
+        if body.object().contains_key(given.as_str()) {
+            return Err(Refusal::KeyNotAllowed { kind, given }.into());
+        }
+    }
+    Ok(())
+}
+
+async fn submit(
+    edge: &Edge,
+    at: &SessionKey,
+    payload: Payload,
+    headers: &HeaderMap,
+    in_body: Option<&str>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let key = request_id(headers, in_body)?;
+    Ok(submitted(&edge.ledger.input(at, payload, key).await?))
+}
+
+/// What became of a submission (I3, D4).
+fn submitted(appended: &Appended) -> (StatusCode, Json<Value>) {
+    let event = &appended.events[0];
+    let mut answer = json!({
+        "created": appended.created,
+        "requestId": event.payload.get("requestId"),
+        "seq": event.seq,
+        "run": { "status": appended.head.run.status },
+    });
+    if event.kind == Kind::UserMessage {
+        answer["delivery"] = event.payload.get("delivery").cloned().unwrap_or_else(|| json!("queue"));
+    }
+    let status = if appended.created { StatusCode::CREATED } else { StatusCode::OK };
+    (status, Json(answer))
+}
+
+/// `POST /v1/sessions/{id}/input`: the body is the payload.
+pub(crate) async fn input(
+    State(edge): State<Edge>,
+    At(at): At,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    no_token_no_other_key(&body, Kind::UserMessage)?;
+    if !body.object().contains_key("text") {
+        return Err(Problem::member("/text", "is required"));
+    }
+    let in_body = body.text("requestId")?.map(str::to_owned);
+    submit(&edge, &at, body.payload()?, &headers, in_body.as_deref()).await
+}
+
+/// `POST /v1/sessions/{id}/events`: `{kind: "user.message", payload}` (C3).
+pub(crate) async fn event(
+    State(edge): State<Edge>,
+    At(at): At,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let kind = body.text("kind")?.ok_or_else(|| Problem::member("/kind", "is required"))?;
+    let kind = Kind::parse(kind)?;
+    if kind != Kind::UserMessage {
+        return Err(Refusal::KindNotAccepted(kind).into());
+    }
+    no_token_no_other_key(&body, kind)?;
+    body.only(&["kind", "payload", "requestId"])?;
+    let payload = body.payload_at("payload")?;
+    let inside = payload.get("requestId").and_then(Value::as_str);
+    let in_body = match (body.text("requestId")?, inside) {
+        (Some(outside), Some(inside)) if outside != inside => {
+            return Err(Problem::member("/requestId", "differs from the payload's"));
+        }
+        (outside, inside) => outside.or(inside).map(str::to_owned),
+    };
+    submit(&edge, &at, payload, &headers, in_body.as_deref()).await
+}
+
+/// `POST /v1/sessions/{id}/external-events`: the body is the payload (C4, V5).
+pub(crate) async fn external(
+    State(edge): State<Edge>,
+    At(at): At,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    no_token_no_other_key(&body, Kind::ExternalEvent)?;
+    let key = request_id(&headers, body.text("requestId")?)?;
+    Ok(submitted(&edge.ledger.external_event(&at, body.payload()?, key).await?))
+}
+
+/// `POST /v1/sessions/{id}/run`
+pub(crate) async fn run(State(edge): State<Edge>, At(at): At) -> Result<Json<Value>, Problem> {
+    let head = edge.ledger.queue_run(&at).await?;
+    Ok(Json(json!({ "queued": head.run.status == RunStatus::Pending, "run": view::run(&head) })))
+}
+
+/// `POST /v1/sessions/{id}/cancel`
+pub(crate) async fn cancel(State(edge): State<Edge>, At(at): At) -> Result<Json<Value>, Problem> {
+    let head = edge.ledger.cancel(&at).await?;
+    Ok(Json(json!({ "run": view::run(&head) })))
+}

@@ -1,0 +1,66 @@
+//! A session as a client may see it. Never the lease's token.
+
+use keel_kernel::{Head, Millis, RunStatus};
+use keel_ledger::sessions::{Meta, Session};
+use serde_json::{Map, Value, json};
+
+/// The session's row.
+pub(crate) fn session(session: &Session, now: Millis, lease_ms: u64) -> Value {
+    let Session { meta, head } = session;
+    let mut view = Map::new();
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            view.insert(name.to_owned(), value);
+        }
+    };
+    put("sessionId", Some(json!(meta.session_id)));
+    put("title", meta.title.as_ref().map(|v| json!(v)));
+    put("model", meta.model.as_ref().map(|v| json!(v)));
+    put("system", meta.system.as_ref().map(|v| json!(v)));
+    put("metadata", meta.metadata.as_ref().map(|v| json!(v)));
+    put("stateOwner", Some(json!(meta.state_owner)));
+    put("backend", meta.backend.as_ref().map(|v| json!(v)));
+    put("externalRef", meta.external_ref.as_ref().map(|v| json!(v)));
+    put("createdAt", Some(json!(meta.created())));
+    put("revision", Some(json!(meta.revision)));
+    put("status", Some(json!(status(head))));
+    put("seq", Some(json!(head.ledger.seq)));
+    put("unanswered", Some(json!(head.ledger.unanswered)));
+    put("pendingInput", Some(json!(!head.ledger.unanswered.is_empty())));
+    put("run", Some(run(head)));
+    // The lease was last extended at `until` minus its length.
+    let age = |until: Millis| lease_ms.saturating_sub(until.since(now));
+    put("lease", head.lease.as_ref().map(|lease| json!({ "ageMs": age(lease.until) })));
+    Value::Object(view)
+}
+
+/// `open` or `closed`.
+pub(crate) fn status(head: &Head) -> &'static str {
+    if head.closed { "closed" } else { "open" }
+}
+
+/// The run row.
+pub(crate) fn run(head: &Head) -> Value {
+    let run = &head.run;
+    let mut view = json!({
+        "status": run.status,
+        "attempts": run.attempts,
+        "maxAttempts": head.max_attempts,
+        "cancelRequested": run.cancel.is_some(),
+    });
+    if let Some(reason) = run.reason {
+        view["reason"] = json!(reason);
+    }
+    if let Some(watermark) = run.watermark {
+        view["readWatermark"] = json!(watermark);
+    }
+    if run.status == RunStatus::Pending && run.not_before.0 > 0 {
+        view["notBefore"] = json!(run.not_before);
+    }
+    view
+}
+
+/// The row's entity tag: its description's revision. Runs and events do not change it, so a PATCH does not race them.
+pub(crate) fn etag(meta: &Meta) -> String {
+    format!("\"{}\"", meta.revision)
+}

@@ -1,0 +1,94 @@
+//! What the Lambda binaries share: configuration read once at start, clients made once, at init, where a cold start can
+//! pay for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use keel_ledger::dynamo::{Dynamo, Tables};
+use keel_ledger::hints::SqsHints;
+use keel_ledger::wakes::Wakes;
+use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
+use keel_web::{Auth, telemetry};
+
+/// A variable is missing or does not read.
+#[derive(Debug, thiserror::Error)]
+#[error("the environment variable {name} {problem}")]
+pub struct BadConfig {
+    name: &'static str,
+    problem: &'static str,
+}
+
+/// One attempt of one call. The machine sends it again; the runtime's own limit is minutes away.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// Opening a connection.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// A function's clients and configuration.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The tables.
+    pub dynamo: Dynamo,
+    /// The queue of hints.
+    pub hints: SqsHints,
+    config: LedgerConfig,
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is where configuration is read")]
+fn var(name: &'static str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Setup {
+    /// Starts logging, reads `KEEL_TABLE_PREFIX`, `KEEL_QUEUE_URL`, `KEEL_LEASE_MS` and `KEEL_LOG`, and makes the
+    /// clients.
+    pub async fn from_env() -> Result<Self, BadConfig> {
+        telemetry::start(telemetry::Reader::Machine, &var("KEEL_LOG").unwrap_or_default());
+        let required = |name| var(name).ok_or(BadConfig { name, problem: "is missing" });
+        let prefix = required("KEEL_TABLE_PREFIX")?;
+        let queue = required("KEEL_QUEUE_URL")?;
+        let mut config = LedgerConfig::default();
+        if let Some(ms) = var("KEEL_LEASE_MS") {
+            let bad = |_| BadConfig { name: "KEEL_LEASE_MS", problem: "is not a number of milliseconds" };
+            config.lease_ms = ms.parse().map_err(bad)?;
+        }
+        let timeouts =
+            TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).connect_timeout(CONNECT).build();
+        let aws = aws_config::defaults(BehaviorVersion::latest())
+            .retry_config(RetryConfig::disabled()) // the machine is the only retry loop
+            .timeout_config(timeouts)
+            .load()
+            .await;
+        Ok(Self {
+            dynamo: Dynamo::new(aws_sdk_dynamodb::Client::new(&aws), Tables::with_prefix(&prefix)),
+            hints: SqsHints::new(aws_sdk_sqs::Client::new(&aws), queue),
+            config,
+        })
+    }
+
+    /// The ledger.
+    pub fn ledger(&self) -> Ledger {
+        let store = Arc::new(self.dynamo.clone());
+        Ledger::new(store, Arc::new(self.hints.clone()), Wakes::none(), Arc::new(SystemEnv), self.config)
+    }
+
+    /// Credentials.
+    pub fn auth(&self) -> Auth {
+        Auth::new(self.dynamo.clone())
+    }
+
+    /// A variable that is `1` or `true`.
+    pub fn flag(&self, name: &'static str) -> bool {
+        matches!(var(name).as_deref(), Some("1" | "true"))
+    }
+
+    /// A variable's number, or what it is when absent.
+    pub fn number(&self, name: &'static str, absent: u64) -> Result<u64, BadConfig> {
+        match var(name) {
+            None => Ok(absent),
+            Some(text) => text.parse().map_err(|_| BadConfig { name, problem: "is not a number" }),
+        }
+    }
+}
