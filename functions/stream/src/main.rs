@@ -1,1 +1,40 @@
-fn main(){}
+//! The stream as a Lambda function whose responses are streamed (buffered routes come back empty under this runtime).
+
+use std::time::{Duration, SystemTime};
+
+use axum::extract::Request;
+use keel_fn_stream::{Deadline, StreamConfig, Streams, router};
+use keel_lambda::Setup;
+use keel_web::service::finish;
+use lambda_http::{Context, RequestExt as _, run_with_streaming_response};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Carries the invocation's deadline to the handler.
+fn deadline(mut request: Request) -> Request {
+    let context: Option<Context> = request.lambda_context_ref().cloned();
+    if let Some(context) = context {
+        let left = context.deadline().duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+        request.extensions_mut().insert(Deadline(Instant::now() + left));
+    }
+    request
+}
+
+#[tokio::main]
+async fn main() -> Result<(), lambda_http::Error> {
+    let setup = Setup::from_env().await?;
+    let (stop, drain) = watch::channel(false);
+    let streams = Streams {
+        ledger: setup.ledger(),
+        rows: setup.dynamo.clone(),
+        auth: setup.auth(),
+        config: StreamConfig::default(),
+        drain,
+    };
+    let router =
+        finish(router(streams)).layer(axum::middleware::map_request(|request| async { deadline(request) }));
+    keel_lambda::on_sigterm(move || {
+        let _ = stop.send(true); // no stream is open: nothing to drain
+    });
+    run_with_streaming_response(router).await
+}

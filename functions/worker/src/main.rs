@@ -1,1 +1,81 @@
-fn main(){}
+//! The worker as a Lambda function on the queue of hints, with partial batch responses.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
+use keel_agent::provider::fake::Fake;
+use keel_agent::tool::builtin::Builtin;
+use keel_fn_worker::{Message, Worker, WorkerConfig};
+use keel_lambda::Setup;
+use keel_ledger::Env as _;
+use keel_ledger::hints::{Hint, SqsHints};
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use tokio::time::Instant;
+
+/// The message being worked on.
+struct Received {
+    queue: SqsHints,
+    receipt: String,
+    seconds: u64,
+}
+
+#[async_trait::async_trait]
+impl Message for Received {
+    async fn keep(&self) {
+        self.queue.keep(&self.receipt, self.seconds).await;
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let setup = Setup::from_env().await?;
+    let worker = Worker {
+        ledger: setup.ledger(),
+        rows: setup.dynamo.clone(),
+        provider: Arc::new(Fake),
+        tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
+        config: WorkerConfig::default(),
+    };
+    let queue = setup.hints.clone();
+    lambda_runtime::run(service_fn(|event: LambdaEvent<SqsEvent>| {
+        let (worker, queue) = (worker.clone(), queue.clone());
+        async move { Ok::<_, Error>(handle(&worker, &queue, event).await) }
+    }))
+    .await
+}
+
+async fn handle(worker: &Worker, queue: &SqsHints, event: LambdaEvent<SqsEvent>) -> SqsBatchResponse {
+    let left = event.context.deadline().duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+    let deadline = Instant::now() + left;
+    let mut response = SqsBatchResponse::default();
+    for record in event.payload.records {
+        let id = record.message_id.unwrap_or_default();
+        let Ok(hint) = serde_json::from_str::<Hint>(record.body.as_deref().unwrap_or_default()) else {
+            tracing::error!(message = id, "a message is not a hint");
+            response.batch_item_failures.push(failure(id));
+            continue;
+        };
+        let message = Received {
+            queue: queue.clone(),
+            receipt: record.receipt_handle.unwrap_or_default(),
+            seconds: worker.ledger.lease_ms().div_ceil(1_000),
+        };
+        message.keep().await;
+        let at = hint.session_key();
+        if let Err(error) = worker.answer(&at, Some(deadline), &message).await {
+            tracing::error!(
+                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                "an attempt broke off"
+            );
+            response.batch_item_failures.push(failure(id));
+        }
+    }
+    response
+}
+
+fn failure(id: String) -> BatchItemFailure {
+    let mut failure = BatchItemFailure::default();
+    failure.item_identifier = id;
+    failure
+}

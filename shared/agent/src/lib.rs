@@ -1,1 +1,18 @@
-//! stub
+//! The loop that answers a run: what to do next, and the effects that do it.
+//!
+//! [`next()`] is pure: a transcript and a few facts in, one action out. [`answer`] carries actions out against three
+//! ports: the [`Desk`] (the session as its owner sees it), a [`Provider`] and [`Tools`]. A successor needs only the
+//! ledger and the head, so whoever takes over goes on where the ledger ends.
+
+pub mod desk;
+mod effects;
+pub mod next;
+pub mod partials;
+pub mod provider;
+pub mod tool;
+
+pub use desk::{Desk, DeskError, Partial, SettleAnswer};
+pub use effects::{Ended, Ports, RunContext, Signals, answer};
+pub use next::{Facts, Next, Time, next};
+pub use provider::Provider;
+pub use tool::Tools;

@@ -99,17 +99,24 @@ impl History {
         self.state.seq
     }
 
+    fn is_guide(&self, seq: Seq) -> bool {
+        let at = usize::try_from(seq.0 - 1).expect("a seq within memory");
+        matches!(&self.events[at].1, Facts::User(message) if message.delivery == Delivery::Guide)
+    }
+
+    /// D3: whether a guide that came since `watermark`, other than those in `presented`, waits to enter this run.
+    pub fn guide_waits(&self, watermark: Option<Seq>, presented: &[Seq]) -> bool {
+        let newer = self.state.unanswered.iter().filter(|seq| Some(**seq) > watermark);
+        newer.into_iter().any(|seq| !presented.contains(seq) && self.is_guide(*seq))
+    }
+
     /// The inputs a request prepared now presents (D2, D3): those the run was given, and of the guides that came since
     /// the oldest one alone.
     fn admitted(&self, watermark: Option<Seq>) -> BTreeSet<Seq> {
         let mut admitted: BTreeSet<Seq> =
             self.state.unanswered.iter().copied().filter(|seq| Some(*seq) <= watermark).collect();
-        let is_guide = |seq: &Seq| {
-            let at = usize::try_from(seq.0 - 1).expect("a seq within memory");
-            matches!(&self.events[at].1, Facts::User(message) if message.delivery == Delivery::Guide)
-        };
         let newer = self.state.unanswered.iter().copied().filter(|seq| Some(*seq) > watermark);
-        admitted.extend(newer.filter(is_guide).take(1));
+        admitted.extend(newer.filter(|seq| self.is_guide(*seq)).take(1));
         admitted
     }
 

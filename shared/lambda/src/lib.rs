@@ -92,3 +92,18 @@ impl Setup {
         }
     }
 }
+
+/// Calls `then` once when the environment is told to end. (It does not say that an invocation's time is up: that is the
+/// invocation's deadline.)
+pub fn on_sigterm(then: impl FnOnce() + Send + 'static) {
+    use tokio::signal::unix::{SignalKind, signal};
+    tokio::spawn(async move {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => {
+                terminate.recv().await;
+                then();
+            }
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "SIGTERM is not heard"),
+        }
+    });
+}

@@ -60,6 +60,29 @@ impl SqsHints {
     }
 }
 
+impl SqsHints {
+    /// Keeps a received message invisible to others for so many seconds more. If that fails it may come twice, which is
+    /// harmless: the second finds the run claimed.
+    pub async fn keep(&self, receipt: &str, seconds: u64) {
+        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+        let kept = self
+            .client
+            .change_message_visibility()
+            .queue_url(&self.queue_url)
+            .receipt_handle(receipt)
+            .visibility_timeout(seconds)
+            .send()
+            .await;
+        if let Err(error) = kept {
+            let error = error.into_service_error();
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a message's visibility was not extended"
+            );
+        }
+    }
+}
+
 /// The longest that SQS holds a message back.
 const SQS_DELAY_MAX_SECONDS: u64 = 900;
 

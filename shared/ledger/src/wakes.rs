@@ -26,6 +26,11 @@ impl Wakes {
         Self(Some(Arc::default()))
     }
 
+    /// Whether readers hear of commits, so that they need not look often.
+    pub fn are_heard(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Tells a session's readers that there is something to read.
     pub fn notify(&self, at: &SessionKey) {
         let Some(senders) = &self.0 else { return };

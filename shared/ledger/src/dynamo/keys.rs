@@ -5,7 +5,7 @@
 //! | events | `tenant#session` | `e#<seq, 16 digits>`, `k#<key name>#<key>` |
 //! | state | `tenant#session` | `head`, `meta` |
 //! | state | `tenant` | `s#<created, 16 digits>#<session>`, `key#<id>` |
-//! | partials | `tenant#session` | `<generation>#<chunk, 6 digits>` |
+//! | partials | `tenant#session` | `<epoch, 10 digits>#<generation>#<chunk, 6 digits>` |
 
 use keel_kernel::event::KeyName;
 use keel_kernel::{DedupeKey, Millis, Seq, SessionId};

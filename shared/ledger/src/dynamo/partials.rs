@@ -1,7 +1,7 @@
 //! Token frames on their way to streams (R3). They are no events: nothing is rebuilt from them, and they expire.
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
-use keel_kernel::Millis;
+use keel_kernel::{Epoch, Millis};
 
 use super::Dynamo;
 use super::items::{self, Item, Reader, attr};
@@ -14,6 +14,8 @@ const TTL_SECONDS: u64 = 900;
 /// One chunk of a generation's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialChunk {
+    /// The epoch of the owner that generates: a successor's chunks sort behind its predecessor's, whatever their clocks.
+    pub epoch: Epoch,
     /// The generation (R3a).
     pub generation: String,
     /// 0-based place of the chunk in its generation.
@@ -22,6 +24,18 @@ pub struct PartialChunk {
     pub text: String,
     /// Set on the last chunk of a generation that will not be committed: why.
     pub dead: Option<String>,
+}
+
+impl PartialChunk {
+    fn sort_key(&self) -> String {
+        format!("{:010}#{}#{:06}", self.epoch.0, self.generation, self.index)
+    }
+
+    fn place(sk: &str) -> Option<(Epoch, String, u32)> {
+        let (rest, index) = sk.rsplit_once('#')?;
+        let (epoch, generation) = rest.split_once('#')?;
+        Some((Epoch(epoch.parse().ok()?), generation.to_owned(), index.parse().ok()?))
+    }
 }
 
 impl Dynamo {
@@ -34,7 +48,7 @@ impl Dynamo {
     ) -> Result<(), StoreError> {
         let mut new = Item::from([
             ("pk".to_owned(), AttributeValue::S(at.to_string())),
-            ("sk".to_owned(), AttributeValue::S(format!("{}#{:06}", chunk.generation, chunk.index))),
+            ("sk".to_owned(), AttributeValue::S(chunk.sort_key())),
             (attr::VERSION.to_owned(), items::number(items::VERSION)),
             ("text".to_owned(), AttributeValue::S(chunk.text.clone())),
             ("ttl".to_owned(), items::number(now.0 / 1_000 + TTL_SECONDS)),
@@ -82,14 +96,34 @@ impl Dynamo {
         let mut chunks = Vec::with_capacity(got.items().len());
         for item in got.items() {
             let r = Reader::versioned(item)?;
-            let (generation, index) = r.parse("sk", |sk| {
-                let (generation, index) = sk.rsplit_once('#').ok_or(())?;
-                Ok::<_, ()>((generation.to_owned(), index.parse::<u32>().map_err(|_| ())?))
-            })?;
+            let (epoch, generation, index) = r.parse("sk", |sk| PartialChunk::place(sk).ok_or(()))?;
             let dead = r.maybe_text("dead")?.map(str::to_owned);
             let text = r.text("text")?.to_owned();
-            chunks.push((r.text("sk")?.to_owned(), PartialChunk { generation, index, text, dead }));
+            chunks.push((r.text("sk")?.to_owned(), PartialChunk { epoch, generation, index, text, dead }));
         }
         Ok(chunks)
+    }
+
+    /// Where a reader that comes now begins: behind every generation that has begun, since no generation is read from
+    /// its middle (R3, R3a).
+    pub async fn partials_from_now(&self, at: &SessionKey) -> Result<String, StoreError> {
+        let got = self
+            .client
+            .query()
+            .table_name(&self.tables.partials)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", AttributeValue::S(at.to_string()))
+            .scan_index_forward(false)
+            .limit(1)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .send()
+            .await
+            .map_err(|e| failure("Query", e))?;
+        self.meter.read("Query", units(got.consumed_capacity()));
+        let last = got.items().first().map(|item| Reader(item).text("sk")).transpose()?;
+        // `~` sorts behind every chunk number.
+        Ok(last
+            .and_then(|sk| sk.rsplit_once('#'))
+            .map_or(String::new(), |(generation, _)| format!("{generation}#~")))
     }
 }

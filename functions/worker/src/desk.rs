@@ -1,0 +1,92 @@
+//! The loop's desk over the ledger: it shows its token with every write, and remembers the head, so that a write needs
+//! no read before it.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use keel_agent::{Desk, DeskError, Partial, SettleAnswer};
+use keel_kernel::run::Outcome;
+use keel_kernel::{Event, Head, LeaseToken, NewEvent, Refusal, Seq};
+use keel_ledger::dynamo::{Dynamo, PartialChunk};
+use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey};
+
+pub(crate) struct LedgerDesk {
+    ledger: Ledger,
+    rows: Dynamo,
+    at: SessionKey,
+    token: LeaseToken,
+    head: Mutex<Head>,
+}
+
+impl LedgerDesk {
+    pub(crate) fn new(ledger: Ledger, rows: Dynamo, at: SessionKey, claimed: Claimed) -> Self {
+        Self { ledger, rows, at, token: claimed.token, head: Mutex::new(claimed.head) }
+    }
+
+    fn known(&self) -> Option<Head> {
+        Some(self.head.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn remember(&self, head: Head) {
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = head;
+    }
+}
+
+fn desk_error(error: LedgerError) -> DeskError {
+    match error {
+        LedgerError::Refused(Refusal::Fenced { .. } | Refusal::SessionClosed | Refusal::NotFound) => {
+            DeskError::Lost
+        }
+        LedgerError::Refused(refusal) => DeskError::Refused(refusal),
+        error @ (LedgerError::Busy | LedgerError::Store(_)) => DeskError::Store(Box::new(error)),
+    }
+}
+
+#[async_trait]
+impl Desk for LedgerDesk {
+    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError> {
+        self.ledger.all_events(&self.at, after).await.map_err(desk_error)
+    }
+
+    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), DeskError> {
+        let appended = self
+            .ledger
+            .commit(&self.at, self.known(), Some(self.token.clone()), events)
+            .await
+            .map_err(desk_error)?;
+        self.remember(appended.head);
+        Ok(())
+    }
+
+    async fn settle(
+        &self,
+        outcome: Outcome,
+        events: Vec<NewEvent>,
+        only_at: Option<Seq>,
+    ) -> Result<SettleAnswer, DeskError> {
+        let settled = self
+            .ledger
+            .settle(&self.at, self.known(), &self.token, outcome, events, only_at)
+            .await
+            .map_err(desk_error)?;
+        Ok(settled.map_or(SettleAnswer::Moved, |settled| SettleAnswer::Settled(settled.status)))
+    }
+
+    async fn release(&self) -> Result<(), DeskError> {
+        self.ledger.release(&self.at, self.known(), &self.token).await.map(drop).map_err(desk_error)
+    }
+
+    async fn partial(&self, partial: Partial) -> Result<(), DeskError> {
+        let chunk = PartialChunk {
+            epoch: self.token.epoch,
+            generation: partial.generation_id,
+            index: partial.index,
+            text: partial.text,
+            dead: partial.dead.map(str::to_owned),
+        };
+        let now = self.ledger.env().now();
+        self.rows.put_partial(&self.at, now, &chunk).await.map_err(|e| DeskError::Store(Box::new(e)))?;
+        self.ledger.wakes().notify(&self.at);
+        Ok(())
+    }
+}

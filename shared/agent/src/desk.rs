@@ -1,0 +1,67 @@
+//! The session as its owner sees it: what the loop reads and writes, and nothing of how.
+
+use std::error::Error;
+
+use async_trait::async_trait;
+use keel_kernel::run::Outcome;
+use keel_kernel::{Event, NewEvent, Refusal, RunStatus, Seq};
+
+/// A chunk of a generation's text on its way to streams (R3a).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// The generation.
+    pub generation_id: String,
+    /// 0-based place in the generation.
+    pub index: u32,
+    /// The text.
+    pub text: String,
+    /// Set on the last chunk of a generation that will not be committed: why.
+    pub dead: Option<&'static str>,
+}
+
+/// How a settle ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleAnswer {
+    /// The run has this status now.
+    Settled(RunStatus),
+    /// The ledger has moved on; nothing is written.
+    Moved,
+}
+
+/// Why a write or read did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// The session is another's now, or closed. Stop, and write nothing more (C2, C6).
+    #[error("the session is no longer ours")]
+    Lost,
+    /// The rules say no.
+    #[error("the ledger refused the commit")]
+    Refused(#[source] Refusal),
+    /// The store failed, after every retry that makes sense.
+    #[error("the ledger could not be reached")]
+    Store(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// The session as its owner sees it.
+#[async_trait]
+pub trait Desk: Send + Sync {
+    /// Every event after a position, strongly read.
+    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError>;
+
+    /// Commits events together. Sending them again is safe: what is there already counts as committed (I3).
+    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), DeskError>;
+
+    /// Settles the attempt with its last events; with `at`, only while the last seq is still that one (S1, S4).
+    async fn settle(
+        &self,
+        outcome: Outcome,
+        events: Vec<NewEvent>,
+        at: Option<Seq>,
+    ) -> Result<SettleAnswer, DeskError>;
+
+    /// Hands the run over (S5).
+    async fn release(&self) -> Result<(), DeskError>;
+
+    /// Passes a chunk on to streams. What fails here is lost: partials are no part of the ledger (R3).
+    async fn partial(&self, partial: Partial) -> Result<(), DeskError>;
+}

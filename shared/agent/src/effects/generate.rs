@@ -1,0 +1,226 @@
+//! One request to a model: prepared from a snapshot (D5), streamed with its partials (R3a), committed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use keel_kernel::Seq;
+use keel_kernel::event::Facts;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Attempt, Ended, Interrupt, events, interrupted};
+use crate::desk::{DeskError, Partial};
+use crate::partials::Chunker;
+use crate::provider::{Answer, Block, Delta, Message, Request, StopReason};
+
+/// What became of a request.
+pub(super) enum Generated {
+    /// The attempt is over.
+    Ended(Ended),
+    /// It is committed; decide again.
+    GoOn,
+    /// It was stopped, having said this much.
+    Interrupted(Interrupt, String),
+}
+
+/// How a model's stream ended.
+enum Streamed {
+    Done(Answer),
+    Interrupted(Interrupt, String),
+}
+
+impl Attempt<'_> {
+    pub(super) async fn generate(&mut self) -> Result<Generated, DeskError> {
+        let generation_id = (self.ports.new_id)();
+        let transcript = self.history.transcript(self.run.watermark);
+        let presented = transcript.presented.clone();
+        let request = Request {
+            model: self.run.model.clone(),
+            system: self.run.system.clone(),
+            messages: transcript.entries.iter().map(Message::of).collect(),
+            tools: self.ports.tools.specs(),
+            attempt: self.run.attempt,
+            generation_id: generation_id.clone(),
+        };
+        self.tally.turns += 1;
+        let mut answer = match self.stream(request).await? {
+            Streamed::Done(answer) => answer,
+            Streamed::Interrupted(interrupt, said) => return Ok(Generated::Interrupted(interrupt, said)),
+        };
+        self.tally.usage.input += answer.usage.input;
+        self.tally.usage.output += answer.usage.output;
+        self.tally.stop = Some(answer.stop_reason);
+        self.make_ids_unique(&mut answer, &generation_id);
+        self.commit_answer(&generation_id, &answer, &presented).await
+    }
+
+    async fn commit_answer(
+        &mut self,
+        generation_id: &str,
+        answer: &Answer,
+        presented: &[Seq],
+    ) -> Result<Generated, DeskError> {
+        let failed = matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
+        let has_calls = answer.content.iter().any(|block| matches!(block, Block::ToolCall { .. }));
+        let refused = match events::assistant(self.run, &self.ports, generation_id, answer, presented) {
+            Ok(event) if failed => {
+                let why = answer.error.as_deref().unwrap_or("the model failed");
+                return self.fail(vec![event], why).await.map(Generated::Ended);
+            }
+            Ok(event) if has_calls => match self.ports.desk.commit(vec![event]).await {
+                Ok(()) => return Ok(Generated::GoOn),
+                Err(DeskError::Refused(refusal)) => refusal,
+                Err(error) => return Err(error),
+            },
+            Ok(event) => {
+                let ended = self.conclude(Some(event), presented).await?;
+                return Ok(ended.map_or(Generated::GoOn, Generated::Ended));
+            }
+            Err(refusal) => refusal,
+        };
+        // What the model said cannot stand in the ledger: the attempt failed, and says why (A3).
+        let answer = Answer::failed(format!("the answer was refused: {refused}"));
+        let event = events::assistant(self.run, &self.ports, generation_id, &answer, presented)
+            .map_err(DeskError::Refused)?;
+        let why = answer.error.unwrap_or_default();
+        self.fail(vec![event], &why).await.map(Generated::Ended)
+    }
+
+    /// Streams the request, handing its text on in chunks.
+    async fn stream(&mut self, request: Request) -> Result<Streamed, DeskError> {
+        let mut teller = Teller::new(&request.generation_id);
+        let mut deltas = self.ports.provider.stream(request);
+        let mut signals = self.signals.clone();
+        let mut stop = Box::pin(interrupted(&mut signals));
+        let end = loop {
+            tokio::select! {
+                biased;
+                interrupt = &mut stop => break Err(interrupt?),
+                () = sleep_until(teller.due()), if teller.chunker.due_ms().is_some() => {
+                    let chunk = teller.chunker.flush();
+                    self.tell(&mut teller, chunk).await?;
+                }
+                delta = deltas.next() => match delta {
+                    Some(Delta::Text(text)) => {
+                        let chunk = teller.hear(&text);
+                        self.tell(&mut teller, chunk).await?;
+                    }
+                    Some(Delta::Done(answer)) => break Ok(answer),
+                    None => break Ok(Answer::failed("the model's stream ended in the middle")),
+                },
+            }
+        };
+        drop(deltas); // stops the request
+        let dead = match &end {
+            Ok(answer) => {
+                matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted).then_some("error")
+            }
+            Err(Interrupt::Cancel) => Some("aborted"),
+            Err(Interrupt::HandOver) => Some("handed_over"),
+        };
+        if dead.is_none() {
+            let chunk = teller.chunker.flush();
+            self.tell(&mut teller, chunk).await?;
+        }
+        self.tell_end(&teller, dead).await?;
+        Ok(match end {
+            Ok(answer) => Streamed::Done(answer),
+            Err(interrupt) => Streamed::Interrupted(interrupt, teller.said),
+        })
+    }
+
+    async fn tell(&self, teller: &mut Teller, chunk: Option<String>) -> Result<(), DeskError> {
+        let Some(text) = chunk.filter(|_| !teller.silent) else { return Ok(()) };
+        let partial =
+            Partial { generation_id: teller.generation_id.clone(), index: teller.told, text, dead: None };
+        match self.ports.desk.partial(partial).await {
+            Ok(()) => teller.told += 1,
+            Err(DeskError::Lost) => return Err(DeskError::Lost),
+            Err(error @ (DeskError::Store(_) | DeskError::Refused(_))) => {
+                // R3a: after a hole nothing would be a prefix any more. The answer itself is not touched.
+                teller.silent = true;
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a generation goes on without partials"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// R3a: a generation that dies says so with its last partial.
+    async fn tell_end(&self, teller: &Teller, dead: Option<&'static str>) -> Result<(), DeskError> {
+        let Some(dead) = dead else { return Ok(()) };
+        let partial = Partial {
+            generation_id: teller.generation_id.clone(),
+            index: teller.told,
+            text: String::new(),
+            dead: Some(dead),
+        };
+        match self.ports.desk.partial(partial).await {
+            Err(DeskError::Lost) => Err(DeskError::Lost),
+            Ok(()) | Err(DeskError::Store(_) | DeskError::Refused(_)) => Ok(()),
+        }
+    }
+
+    /// V2: models repeat ids (`call_0`); the session must not.
+    fn make_ids_unique(&self, answer: &mut Answer, generation_id: &str) {
+        let mut used: BTreeSet<String> = BTreeSet::new();
+        for event in self.history.events() {
+            if let Ok(Facts::Assistant(message)) = Facts::read(event.kind, &event.payload) {
+                used.extend(message.calls.into_iter().map(|call| call.id.into()));
+            }
+        }
+        for block in &mut answer.content {
+            if let Block::ToolCall { id, .. } = block {
+                let sane: String = id.chars().filter(char::is_ascii_graphic).take(64).collect();
+                let mut unique = if sane.is_empty() { "call".to_owned() } else { sane.clone() };
+                let mut n = 0;
+                while used.contains(&unique) {
+                    unique = if n == 0 {
+                        format!("{sane}.{generation_id}")
+                    } else {
+                        format!("{sane}.{generation_id}.{n}")
+                    };
+                    n += 1;
+                }
+                used.insert(unique.clone());
+                *id = unique;
+            }
+        }
+    }
+}
+
+/// What was heard of a generation, and how much of it was told.
+struct Teller {
+    generation_id: String,
+    started: Instant,
+    chunker: Chunker,
+    said: String,
+    told: u32,
+    silent: bool,
+}
+
+impl Teller {
+    fn new(generation_id: &str) -> Self {
+        Self {
+            generation_id: generation_id.to_owned(),
+            started: Instant::now(),
+            chunker: Chunker::default(),
+            said: String::new(),
+            told: 0,
+            silent: false,
+        }
+    }
+
+    fn hear(&mut self, text: &str) -> Option<String> {
+        self.said.push_str(text);
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.chunker.push(text, now)
+    }
+
+    /// When the text at hand is to be told.
+    fn due(&self) -> Instant {
+        self.started + Duration::from_millis(self.chunker.due_ms().unwrap_or(0))
+    }
+}

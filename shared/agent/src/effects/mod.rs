@@ -1,0 +1,297 @@
+//! Carries the loop's decisions out: asks the model, runs tools, commits, settles.
+//!
+//! Every wait ends when a signal says so. What happened is in the ledger before the next step begins, so an owner may
+//! vanish at any point and its successor goes on from there.
+
+mod events;
+mod generate;
+mod tools;
+
+use keel_kernel::event::ToolCall;
+use keel_kernel::run::Outcome;
+use keel_kernel::transcript::History;
+use keel_kernel::{NewEvent, RunStatus, Seq};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::desk::{Desk, DeskError, SettleAnswer};
+use crate::next::{Facts, Next, Time, next};
+use crate::provider::{Provider, StopReason, Usage};
+use crate::tool::{ToolOutput, Tools};
+use events::Status;
+use generate::Generated;
+
+/// What the outside tells a running attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// A client asked it to stop.
+    pub cancel: bool,
+    /// The lease is another's.
+    pub lost: bool,
+    /// How much time is left.
+    pub time: Time,
+}
+
+/// The run being answered.
+#[derive(Clone, Debug)]
+pub struct RunContext {
+    /// A4: inputs up to here are this run's.
+    pub watermark: Option<Seq>,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// Attempts the run may spend.
+    pub max_attempts: u32,
+    /// Requests the attempt may make.
+    pub max_turns: u32,
+    /// The session's model.
+    pub model: Option<String>,
+    /// The session's system prompt.
+    pub system: Option<String>,
+    /// If this attempt fails: how long the next one waits, in milliseconds.
+    pub backoff_ms: u64,
+}
+
+/// What the loop works with.
+pub struct Ports<'a> {
+    /// The session.
+    pub desk: &'a dyn Desk,
+    /// The model.
+    pub provider: &'a dyn Provider,
+    /// The tools.
+    pub tools: &'a dyn Tools,
+    /// Makes generation ids, later ones sorting behind earlier ones.
+    pub new_id: &'a (dyn Fn() -> String + Send + Sync),
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Settled: the run has this status.
+    Settled(RunStatus),
+    /// S5: released for a successor.
+    HandedOver,
+    /// The session is another's, or closed.
+    Lost,
+}
+
+/// Answers a run until it is settled, handed over or lost.
+///
+/// # Errors
+/// [`DeskError::Store`] alone: the lease runs out, and a successor goes on.
+pub async fn answer(
+    ports: Ports<'_>,
+    run: &RunContext,
+    signals: watch::Receiver<Signals>,
+) -> Result<Ended, DeskError> {
+    let mut attempt = Attempt {
+        ports,
+        run,
+        signals,
+        history: History::default(),
+        tally: Tally {
+            started: Instant::now(),
+            turns: 0,
+            usage: Usage::default(),
+            stop: None,
+            timings: Vec::new(),
+        },
+    };
+    match attempt.answer().await {
+        Err(DeskError::Lost) => Ok(Ended::Lost),
+        ended => ended,
+    }
+}
+
+/// What the attempt's summary will say.
+struct Tally {
+    started: Instant,
+    turns: u32,
+    usage: Usage,
+    stop: Option<StopReason>,
+    timings: Vec<serde_json::Value>,
+}
+
+struct Attempt<'a> {
+    ports: Ports<'a>,
+    run: &'a RunContext,
+    signals: watch::Receiver<Signals>,
+    history: History,
+    tally: Tally,
+}
+
+/// What stops a model or a tool in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interrupt {
+    Cancel,
+    HandOver,
+}
+
+impl Attempt<'_> {
+    async fn answer(&mut self) -> Result<Ended, DeskError> {
+        loop {
+            self.refresh().await?;
+            let signals = *self.signals.borrow();
+            if signals.lost {
+                return Ok(Ended::Lost);
+            }
+            let transcript = self.history.transcript(self.run.watermark);
+            let facts = Facts {
+                cancel: signals.cancel,
+                time: signals.time,
+                turns: self.tally.turns,
+                max_turns: self.run.max_turns,
+                exhausted: self.run.attempt > self.run.max_attempts,
+            };
+            let interrupt = match next(&transcript, &facts) {
+                Next::Abort => Some(Interrupt::Cancel),
+                Next::HandOver => Some(Interrupt::HandOver),
+                Next::Fail(why) => return self.fail(Vec::new(), why).await,
+                Next::Reject(calls) => {
+                    let calls: Vec<ToolCall> = calls.into_iter().cloned().collect();
+                    self.reject(&calls).await?;
+                    None
+                }
+                Next::RunTools(calls) => {
+                    let calls: Vec<ToolCall> = calls.into_iter().cloned().collect();
+                    self.run_tools(&calls).await?
+                }
+                Next::Generate => match self.generate().await? {
+                    Generated::Ended(ended) => return Ok(ended),
+                    Generated::GoOn => None,
+                    Generated::Interrupted(Interrupt::Cancel, said) => return self.abort(said).await,
+                    Generated::Interrupted(interrupt, _) => Some(interrupt),
+                },
+                Next::Finish => match self.conclude(None, &[]).await? {
+                    Some(ended) => return Ok(ended),
+                    None => None,
+                },
+            };
+            match interrupt {
+                None => {}
+                Some(Interrupt::Cancel) => return self.abort(String::new()).await,
+                Some(Interrupt::HandOver) => {
+                    self.ports.desk.release().await?;
+                    return Ok(Ended::HandedOver);
+                }
+            }
+        }
+    }
+
+    /// Reads what was committed since (D3: guides among it).
+    async fn refresh(&mut self) -> Result<(), DeskError> {
+        for event in self.ports.desk.events_after(self.history.seq()).await? {
+            self.history.push(event).map_err(DeskError::Refused)?;
+        }
+        Ok(())
+    }
+
+    /// S4a: the arguments may be cut, so the calls are not run.
+    async fn reject(&mut self, calls: &[ToolCall]) -> Result<(), DeskError> {
+        let output =
+            ToolOutput::error("not run: the message stopped at the token limit, the arguments may be cut");
+        for call in calls {
+            self.ports.desk.commit(vec![events::tool_result(call, &output)]).await?;
+        }
+        Ok(())
+    }
+
+    /// Settles a success with the last answer, if there is one; `None` where a guide came first and the run goes on
+    /// (D3). An input that commits meanwhile is seen: the settle is for the ledger as it was read (S4).
+    async fn conclude(
+        &mut self,
+        answer: Option<NewEvent>,
+        presented: &[Seq],
+    ) -> Result<Option<Ended>, DeskError> {
+        loop {
+            self.refresh().await?;
+            // A guide that this attempt may not answer any more counts as newer input, and starts the next run.
+            let may_go_on = self.tally.turns < self.run.max_turns;
+            if may_go_on && self.history.guide_waits(self.run.watermark, presented) {
+                if let Some(answer) = answer {
+                    self.ports.desk.commit(vec![answer]).await?;
+                }
+                return Ok(None);
+            }
+            let summary = events::run_finished(self.run, &self.ports, &self.tally, Status::Done, None);
+            let last: Vec<NewEvent> = answer.iter().cloned().chain([summary]).collect();
+            match self.settle(Outcome::Succeeded, last, Some(self.history.seq())).await {
+                Ok(SettleAnswer::Settled(status)) => return Ok(Some(Ended::Settled(status))),
+                Ok(SettleAnswer::Moved) => {}
+                Err(DeskError::Refused(refusal)) => {
+                    return self
+                        .fail(Vec::new(), &format!("the answer was refused: {refusal}"))
+                        .await
+                        .map(Some);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Settles a failure with its last events.
+    async fn fail(&mut self, mut last: Vec<NewEvent>, why: &str) -> Result<Ended, DeskError> {
+        last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Failed, Some(why)));
+        self.settle_or_bare(Outcome::Failed { backoff_ms: self.run.backoff_ms }, last).await
+    }
+
+    /// A client asked to stop: open calls get an error result, what was said so far is kept as aborted (A2), and the
+    /// run settles as cancelled, all in one write.
+    async fn abort(&mut self, said: String) -> Result<Ended, DeskError> {
+        self.refresh().await?;
+        let transcript = self.history.transcript(self.run.watermark);
+        let output = ToolOutput::error("not finished: the run was cancelled");
+        let mut last: Vec<NewEvent> =
+            transcript.open_calls.iter().map(|open| events::tool_result(open.call, &output)).collect();
+        // The message and the summary want two places of the last commit.
+        let room = keel_kernel::caps::EVENTS_PER_COMMIT - 2;
+        if last.len() > room {
+            let first: Vec<NewEvent> = last.drain(..last.len() - room).collect();
+            for result in first {
+                self.ports.desk.commit(vec![result]).await?;
+            }
+        }
+        self.tally.stop = Some(StopReason::Aborted);
+        let id = (self.ports.new_id)();
+        last.push(events::aborted(self.run, &self.ports, &id, &said, &transcript.presented));
+        last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Cancelled, None));
+        self.settle_or_bare(Outcome::Cancelled, last).await
+    }
+
+    /// S2: what the attempt has to say may be refused; its outcome stands.
+    async fn settle_or_bare(&mut self, outcome: Outcome, last: Vec<NewEvent>) -> Result<Ended, DeskError> {
+        let settled = match self.settle(outcome, last, None).await {
+            Err(DeskError::Refused(refusal)) => {
+                tracing::warn!(
+                    error = &refusal as &dyn std::error::Error,
+                    "an attempt settles without its last events"
+                );
+                self.settle(outcome, Vec::new(), None).await?
+            }
+            settled => settled?,
+        };
+        match settled {
+            SettleAnswer::Settled(status) => Ok(Ended::Settled(status)),
+            SettleAnswer::Moved => unreachable!("only a settle for one seq can be moved past"),
+        }
+    }
+
+    async fn settle(
+        &self,
+        outcome: Outcome,
+        events: Vec<NewEvent>,
+        at: Option<Seq>,
+    ) -> Result<SettleAnswer, DeskError> {
+        self.ports.desk.settle(outcome, events, at).await
+    }
+}
+
+/// Waits until a signal interrupts what is being done; an error where the lease is lost.
+async fn interrupted(signals: &mut watch::Receiver<Signals>) -> Result<Interrupt, DeskError> {
+    let urgent = |signals: &Signals| signals.lost || signals.cancel || signals.time == Time::Stop;
+    match signals.wait_for(urgent).await.map(|signals| *signals) {
+        Ok(Signals { lost: true, .. }) => Err(DeskError::Lost),
+        Ok(Signals { cancel: true, .. }) => Ok(Interrupt::Cancel),
+        Ok(_) => Ok(Interrupt::HandOver),
+        Err(_) => std::future::pending().await, // nobody is left to interrupt
+    }
+}

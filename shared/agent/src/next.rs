@@ -1,0 +1,140 @@
+//! What an owner does next. Pure: everything it depends on is an argument.
+
+use keel_kernel::event::ToolCall;
+use keel_kernel::transcript::Transcript;
+
+/// How much of the invocation's time is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// Enough for another request or tool.
+    #[default]
+    Plenty,
+    /// Too little to begin anything; what runs may end.
+    NoNewRequest,
+    /// What runs must stop.
+    Stop,
+}
+
+/// What the decision depends on beside the transcript.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// A client asked the attempt to stop.
+    pub cancel: bool,
+    /// How much time is left.
+    pub time: Time,
+    /// Requests made in this attempt.
+    pub turns: u32,
+    /// Requests that an attempt may make.
+    pub max_turns: u32,
+    /// The attempt is past its run's budget: a takeover of a run whose owners keep dying.
+    pub exhausted: bool,
+}
+
+/// The next action.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next<'a> {
+    /// Stop, say so in the ledger, settle as cancelled.
+    Abort,
+    /// S5: leave the rest to a successor.
+    HandOver,
+    /// Settle as failed, for this reason.
+    Fail(&'static str),
+    /// S4a: give these calls an error result, for their arguments may be cut.
+    Reject(Vec<&'a ToolCall>),
+    /// Run these calls.
+    RunTools(Vec<&'a ToolCall>),
+    /// Ask the model.
+    Generate,
+    /// Nothing is owed: settle as succeeded.
+    Finish,
+}
+
+/// Decides the next action. What needs no time comes before what may have to be handed over.
+pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts) -> Next<'a> {
+    let owed = transcript.owed_turn || !transcript.presented.is_empty() || !transcript.open_calls.is_empty();
+    if !owed {
+        return Next::Finish; // a cancel that comes now comes too late
+    }
+    if facts.cancel {
+        return Next::Abort;
+    }
+    if facts.exhausted {
+        return Next::Fail("the attempt budget is spent");
+    }
+    let cut: Vec<&ToolCall> =
+        transcript.open_calls.iter().filter(|open| open.cut).map(|open| open.call).collect();
+    if !cut.is_empty() {
+        return Next::Reject(cut);
+    }
+    let has_time = facts.time == Time::Plenty;
+    if !transcript.open_calls.is_empty() {
+        let calls = transcript.open_calls.iter().map(|open| open.call).collect();
+        return if has_time { Next::RunTools(calls) } else { Next::HandOver };
+    }
+    if facts.turns >= facts.max_turns {
+        return Next::Fail("the attempt has made as many requests as it may");
+    }
+    if has_time { Next::Generate } else { Next::HandOver }
+}
+
+#[cfg(test)]
+mod tests {
+    use keel_kernel::transcript::OpenCall;
+    use keel_kernel::{DedupeKey, Seq};
+
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts { max_turns: 10, ..Facts::default() }
+    }
+
+    fn call() -> ToolCall {
+        ToolCall { id: DedupeKey::parse("c").unwrap(), name: "t".into(), arguments: serde_json::Value::Null }
+    }
+
+    #[test]
+    fn a_turn_is_owed_until_input_and_tools_are_answered() {
+        let idle = Transcript::default();
+        assert_eq!(next(&idle, &facts()), Next::Finish);
+        let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
+        assert_eq!(next(&input, &facts()), Next::Generate);
+        let owed = Transcript { owed_turn: true, ..Transcript::default() };
+        assert_eq!(next(&owed, &facts()), Next::Generate); // A3
+        let spent = Facts { turns: 10, ..facts() };
+        assert!(matches!(next(&owed, &spent), Next::Fail(_)));
+        assert_eq!(next(&idle, &spent), Next::Finish);
+    }
+
+    #[test]
+    fn s4a_cut_calls_are_rejected_and_others_run() {
+        let call = call();
+        let open = |cut| Transcript {
+            open_calls: vec![OpenCall { call: &call, cut }],
+            owed_turn: true,
+            ..Transcript::default()
+        };
+        assert_eq!(next(&open(true), &facts()), Next::Reject(vec![&call]));
+        assert_eq!(next(&open(false), &facts()), Next::RunTools(vec![&call]));
+    }
+
+    #[test]
+    fn s5_nothing_is_begun_without_time_and_what_needs_none_is_done_first() {
+        let call = call();
+        for time in [Time::NoNewRequest, Time::Stop] {
+            let late = Facts { time, ..facts() };
+            let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
+            assert_eq!(next(&input, &late), Next::HandOver);
+            let tools = Transcript {
+                open_calls: vec![OpenCall { call: &call, cut: false }],
+                ..Transcript::default()
+            };
+            assert_eq!(next(&tools, &late), Next::HandOver);
+            let cut =
+                Transcript { open_calls: vec![OpenCall { call: &call, cut: true }], ..Transcript::default() };
+            assert_eq!(next(&cut, &late), Next::Reject(vec![&call]));
+            assert_eq!(next(&Transcript::default(), &late), Next::Finish);
+            assert_eq!(next(&input, &Facts { cancel: true, ..late }), Next::Abort);
+            assert!(matches!(next(&input, &Facts { exhausted: true, ..late }), Next::Fail(_)));
+        }
+    }
+}
