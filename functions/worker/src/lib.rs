@@ -102,6 +102,8 @@ pub struct Worker {
     pub tools: Arc<dyn Tools>,
     /// What it may do.
     pub config: WorkerConfig,
+    /// Turns true when every run must be handed over (SIGTERM).
+    pub drain: tokio::sync::watch::Receiver<bool>,
 }
 
 impl Worker {

@@ -30,12 +30,17 @@ impl Message for Received {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let setup = Setup::from_env().await?;
+    let (stop, drain) = tokio::sync::watch::channel(false);
+    keel_lambda::on_sigterm(move || {
+        let _ = stop.send(true); // no run is being answered: nothing to hand over
+    });
     let worker = Worker {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
         provider: Arc::new(Fake),
         tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
         config: WorkerConfig::default(),
+        drain,
     };
     let queue = setup.hints.clone();
     lambda_runtime::run(service_fn(|event: LambdaEvent<SqsEvent>| {

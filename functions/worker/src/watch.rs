@@ -28,9 +28,16 @@ impl Watcher<'_> {
         let (low, high) = self.worker.config.look_ms;
         let mut head = claimed;
         let mut kept = env.now();
+        let mut drain = self.worker.drain.clone();
         loop {
-            self.tell(|signals| signals.time = time_left(&self.worker.config, self.deadline));
-            tokio::time::sleep(Duration::from_millis(env.pick(low..=high))).await;
+            let draining = *drain.borrow();
+            let time = if draining { Time::Stop } else { time_left(&self.worker.config, self.deadline) };
+            self.tell(|signals| signals.time = time);
+            let look = tokio::time::sleep(Duration::from_millis(env.pick(low..=high)));
+            tokio::select! {
+                () = look => {}
+                Ok(_) = drain.wait_for(|drain| *drain), if !draining => continue,
+            }
             match self.worker.rows.glance(self.at).await {
                 Ok(Some(seen)) => head = seen,
                 Ok(None) => self.tell(|signals| signals.lost = true),

@@ -69,7 +69,9 @@ pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decisio
     next.run.not_before = Millis(0);
     // A5: set by a run's first claim alone; a takeover keeps it, so queued input waits for the next run (D2).
     next.run.watermark = Some(head.run.watermark.unwrap_or(head.ledger.seq));
-    next.due = Some(head.due.unwrap_or(now.plus(request.lease_ms)));
+    // A short lease is looked after sooner; an ordinary one leaves the index as it is.
+    let until = now.plus(request.lease_ms);
+    next.due = Some(head.due.map_or(until, |due| due.min(until)));
     Ok(Decision::of_head(next, guards))
 }
 
@@ -296,7 +298,9 @@ pub fn close(head: &Head) -> Option<Decision> {
 pub enum Sweep {
     /// Send a hint: its run is pending, or its lease has run out.
     Hint,
-    /// Nothing yet: it is being worked on, or waits for its backoff.
+    /// Nothing yet: it is being worked on, or waits for its backoff, until then.
+    Later(Millis),
+    /// Nothing.
     Leave,
 }
 
@@ -304,11 +308,7 @@ pub enum Sweep {
 pub fn sweep(head: &Head, now: Millis) -> Sweep {
     match claimable(head, now) {
         Ok(()) => Sweep::Hint,
-        Err(
-            NotClaimable::NothingPending
-            | NotClaimable::Held(_)
-            | NotClaimable::TooEarly(_)
-            | NotClaimable::NotOurs,
-        ) => Sweep::Leave,
+        Err(NotClaimable::Held(until) | NotClaimable::TooEarly(until)) => Sweep::Later(until),
+        Err(NotClaimable::NothingPending | NotClaimable::NotOurs) => Sweep::Leave,
     }
 }

@@ -1,0 +1,42 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Keel on one machine.
+#[derive(Debug, Parser)]
+#[command(name = "keel-local", version)]
+pub(crate) struct Options {
+    /// The port to listen on, on 127.0.0.1; 0 takes a free one.
+    #[arg(long, default_value_t = 4870, env = "KEEL_PORT")]
+    pub(crate) port: u16,
+    /// The folder that keeps the ledger across restarts.
+    #[arg(long, default_value = ".keel", env = "KEEL_DATA")]
+    pub(crate) data: PathBuf,
+    /// Keep the ledger in memory, for as long as the process lives.
+    #[arg(long)]
+    pub(crate) memory: bool,
+    /// How long a lease holds, in milliseconds: what a killed process makes its successor wait.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) lease_ms: u64,
+    /// Between two sweeps, in milliseconds.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) sweep_ms: u64,
+    /// The first retry's backoff, in milliseconds.
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) backoff_ms: u64,
+    /// How long a stream lives, in milliseconds.
+    #[arg(long, default_value_t = 300_000)]
+    pub(crate) stream_ms: u64,
+    /// How long an invocation of the worker lasts, in milliseconds; 0 is as long as it takes. A run that is longer is
+    /// handed over, as it is in a function.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) invocation_ms: u64,
+    /// A further API key and its scopes, `keel_<tenant>.<id>_<secret>=client,owner`. May be repeated.
+    #[arg(long = "key", value_name = "KEY=SCOPES")]
+    pub(crate) keys: Vec<String>,
+    /// What is logged to standard error, as of RUST_LOG.
+    #[arg(long, default_value = "warn", env = "KEEL_LOG")]
+    pub(crate) log: String,
+}

@@ -1,0 +1,231 @@
+//! Puts the functions together and takes them down again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use keel_agent::provider::fake::Fake;
+use keel_agent::tool::builtin::Builtin;
+use keel_embedded::{Embedded, tables};
+use keel_fn_edge::{Edge, Features};
+use keel_fn_kernel::sweep;
+use keel_fn_stream::{StreamConfig, Streams};
+use keel_fn_worker::{NoMessage, Worker, WorkerConfig};
+use keel_ledger::dynamo::{Dynamo, Tables};
+use keel_ledger::hints::{Hint, LocalHints};
+use keel_ledger::sessions::ApiKeyRow;
+use keel_ledger::wakes::Wakes;
+use keel_ledger::{Env as _, Ledger, LedgerConfig, StoreError, SystemEnv};
+use keel_web::Auth;
+use keel_web::auth::ApiKey;
+use keel_web::service::finish;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::banner;
+use crate::options::Options;
+
+/// The tables' names begin so.
+const PREFIX: &str = "keel-";
+/// How long open requests and runs may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks for expired partials.
+const EXPIRY: Duration = Duration::from_secs(60);
+
+/// Why Keel did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("the ledger could not be opened")]
+    Open(#[from] keel_embedded::OpenError),
+    #[error("the tables could not be made")]
+    Tables(#[from] tables::TablesError),
+    #[error("port {port} could not be opened")]
+    Listen { port: u16, source: std::io::Error },
+    #[error("{0:?} is not KEY=SCOPES")]
+    Key(String),
+    #[error("a key could not be written")]
+    WriteKey(#[source] StoreError),
+    #[error("what was left behind could not be looked for")]
+    Recover(#[source] StoreError),
+    #[error("the server ended")]
+    Serve(#[source] std::io::Error),
+}
+
+/// Runs until it is told to stop.
+pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
+    let embedded = match options.memory {
+        true => Embedded::memory()?.with_dispatch(keel_embedded::Dispatch::Blocking),
+        false => Embedded::open(options.data.join("ledger.sqlite"))?,
+    };
+    let client = embedded.client();
+    tables::create_missing(&client, PREFIX).await?;
+    let rows = Dynamo::new(client, Tables::with_prefix(PREFIX));
+    write_keys(&rows, &options.keys).await?;
+
+    let (hints, hinted) = LocalHints::channel();
+    let config = LedgerConfig { lease_ms: options.lease_ms, ..LedgerConfig::default() };
+    let store = Arc::new(rows.clone());
+    let ledger = Ledger::new(store, Arc::new(hints), Wakes::in_process(), Arc::new(SystemEnv), config);
+    let (stop, drain) = watch::channel(false);
+
+    let mut work = JoinSet::new();
+    work.spawn(answer_hints(worker(options, &ledger, &rows, &drain), hinted, options.invocation_ms));
+    work.spawn(sweep_on(
+        ledger.clone(),
+        rows.clone(),
+        Duration::from_millis(options.sweep_ms),
+        drain.clone(),
+    ));
+    work.spawn(expire(embedded, drain.clone()));
+    sweep::recover(&ledger, &rows).await.map_err(StartError::Recover)?;
+
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], options.port)))
+        .await
+        .map_err(|source| StartError::Listen { port: options.port, source })?;
+    let address = listener.local_addr().map_err(StartError::Serve)?;
+    let kept = match options.memory {
+        true => "in memory".to_owned(),
+        false => format!("kept in {}", options.data.display()),
+    };
+    let router = finish(routes(options, &ledger, &rows, &drain));
+    banner::ready(address, &kept);
+
+    let mut draining = drain.clone();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+        told_to_stop().await;
+        let _ = stop.send(true); // streams drain, runs are handed over
+    });
+    let end = async {
+        let _ = draining.wait_for(|drain| *drain).await;
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        served = serving.into_future() => served.map_err(StartError::Serve)?,
+        () = end => tracing::warn!("some requests did not end in time"),
+    }
+    let _ = tokio::time::timeout(PATIENCE, async { while work.join_next().await.is_some() {} }).await;
+    Ok(())
+}
+
+fn routes(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Receiver<bool>) -> Router {
+    let auth = Auth::new(rows.clone());
+    let edge = Edge {
+        ledger: ledger.clone(),
+        rows: rows.clone(),
+        auth: auth.clone(),
+        features: Features { stream: true, owners: false },
+    };
+    let config = StreamConfig {
+        life: Duration::from_millis(options.stream_ms),
+        idle_life: Duration::from_millis(options.stream_ms),
+        bytes: usize::MAX,
+        look_live_ms: (500, 1_000), // commits are heard of; this is the backstop
+        ..StreamConfig::default()
+    };
+    let streams = Streams { ledger: ledger.clone(), rows: rows.clone(), auth, config, drain: drain.clone() };
+    keel_fn_edge::router(edge).merge(keel_fn_stream::router(streams))
+}
+
+fn worker(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Receiver<bool>) -> Worker {
+    let mut config = WorkerConfig { backoff_ms: options.backoff_ms, ..WorkerConfig::default() };
+    if options.invocation_ms > 0 {
+        // The same shares of an invocation as of a function's fifteen minutes.
+        config.no_new_request = Duration::from_millis(options.invocation_ms / 10);
+        config.stop = Duration::from_millis(options.invocation_ms / 30);
+    }
+    Worker {
+        ledger: ledger.clone(),
+        rows: rows.clone(),
+        provider: Arc::new(Fake),
+        tools: Arc::new(Builtin::new(|| SystemEnv.now().to_string())),
+        config,
+        drain: drain.clone(),
+    }
+}
+
+async fn write_keys(rows: &Dynamo, more: &[String]) -> Result<(), StartError> {
+    let dev = format!("{}=client,owner,admin", banner::DEV_KEY);
+    for given in std::iter::once(&dev).chain(more) {
+        let bad = || StartError::Key(given.clone());
+        let (key, scopes) = given.split_once('=').ok_or_else(bad)?;
+        let key = ApiKey::parse(key).ok_or_else(bad)?;
+        let row = ApiKeyRow {
+            hash: key.hash(),
+            scopes: scopes.split(',').map(str::to_owned).collect(),
+            created_ms: SystemEnv.now().0,
+        };
+        rows.put_api_key(&key.tenant, &key.id, &row).await.map_err(StartError::WriteKey)?;
+    }
+    Ok(())
+}
+
+/// The queue's event source: one task per hint. A hint that comes twice fails to claim.
+async fn answer_hints(worker: Worker, mut hinted: mpsc::UnboundedReceiver<Hint>, invocation_ms: u64) {
+    let mut drain = worker.drain.clone();
+    let mut attempts = JoinSet::new();
+    loop {
+        let hint = tokio::select! {
+            _ = drain.wait_for(|drain| *drain) => break,
+            Some(_) = attempts.join_next() => continue,
+            hint = hinted.recv() => match hint {
+                Some(hint) => hint,
+                None => break,
+            },
+        };
+        let worker = worker.clone();
+        attempts.spawn(async move {
+            let at = hint.session_key();
+            let deadline = (invocation_ms > 0).then(|| Instant::now() + Duration::from_millis(invocation_ms));
+            if let Err(error) = worker.answer(&at, deadline, &NoMessage).await {
+                tracing::error!(
+                    tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                    "an attempt broke off"
+                );
+            }
+        });
+    }
+    while attempts.join_next().await.is_some() {}
+}
+
+/// The schedule.
+async fn sweep_on(ledger: Ledger, rows: Dynamo, every: Duration, mut drain: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = drain.wait_for(|drain| *drain) => return,
+            () = tokio::time::sleep(every) => {}
+        }
+        if let Err(error) = sweep::sweep(&ledger, &rows).await {
+            tracing::error!(error = &error as &dyn std::error::Error, "a sweep failed");
+        }
+    }
+}
+
+/// The embedded store expires nothing by itself.
+async fn expire(embedded: Embedded, mut drain: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = drain.wait_for(|drain| *drain) => return,
+            () = tokio::time::sleep(EXPIRY) => {}
+        }
+        if let Err(error) = embedded.sweep_expired().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "expired partials were not dropped");
+        }
+    }
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

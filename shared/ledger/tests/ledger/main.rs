@@ -1,0 +1,4 @@
+//! The ledger from outside: over its memory twin, over the embedded DynamoDB, and over one that fails by script.
+
+mod support;
+mod units;
