@@ -1,19 +1,12 @@
-//! The kernel function's schedule: the sweep, once a minute.
+//! The owner API as a Lambda function, behind the gateway or invoked directly with the same event.
 
-use keel_fn_kernel::sweep::sweep;
+use keel_fn_kernel::{Owners, router};
 use keel_lambda::Setup;
-use lambda_runtime::{Error, LambdaEvent, service_fn};
+use keel_web::service::finish;
 
 #[tokio::main]
-async fn main() -> Result<(), Error> {
+async fn main() -> Result<(), lambda_http::Error> {
     let setup = Setup::from_env().await?;
-    let (ledger, rows) = (setup.ledger(), setup.dynamo.clone());
-    let handler = |_: LambdaEvent<serde_json::Value>| {
-        let (ledger, rows) = (ledger.clone(), rows.clone());
-        async move {
-            let swept = sweep(&ledger, &rows).await?;
-            Ok::<_, Error>(serde_json::json!({ "lookedAt": swept.looked_at, "hinted": swept.hinted }))
-        }
-    };
-    lambda_runtime::run(service_fn(handler)).await
+    let owners = Owners { ledger: setup.ledger(), rows: setup.dynamo.clone(), auth: setup.auth() };
+    lambda_http::run(finish(router(owners))).await
 }

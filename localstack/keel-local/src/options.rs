@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// handed over, as it is in a function.
     #[arg(long, default_value_t = 0)]
     pub(crate) invocation_ms: u64,
+    /// Answer no runs: loops of your own claim them through the owner API.
+    #[arg(long)]
+    pub(crate) no_worker: bool,
     /// A further API key and its scopes, `keel_<tenant>.<id>_<secret>=client,owner`. May be repeated.
     #[arg(long = "key", value_name = "KEY=SCOPES")]
     pub(crate) keys: Vec<String>,

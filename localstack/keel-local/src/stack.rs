@@ -9,7 +9,7 @@ use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Embedded, tables};
 use keel_fn_edge::{Edge, Features};
-use keel_fn_kernel::sweep;
+use keel_fn_kernel::{Owners, sweep};
 use keel_fn_stream::{StreamConfig, Streams};
 use keel_fn_worker::{NoMessage, Worker, WorkerConfig};
 use keel_ledger::dynamo::{Dynamo, Tables};
@@ -72,7 +72,11 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let (stop, drain) = watch::channel(false);
 
     let mut work = JoinSet::new();
-    work.spawn(answer_hints(worker(options, &ledger, &rows, &drain), hinted, options.invocation_ms));
+    if options.no_worker {
+        work.spawn(drop_hints(hinted, drain.clone()));
+    } else {
+        work.spawn(answer_hints(worker(options, &ledger, &rows, &drain), hinted, options.invocation_ms));
+    }
     work.spawn(sweep_on(
         ledger.clone(),
         rows.clone(),
@@ -116,7 +120,7 @@ fn routes(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Rece
         ledger: ledger.clone(),
         rows: rows.clone(),
         auth: auth.clone(),
-        features: Features { stream: true, owners: false },
+        features: Features { stream: true, owners: true },
     };
     let config = StreamConfig {
         life: Duration::from_millis(options.stream_ms),
@@ -125,8 +129,9 @@ fn routes(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Rece
         look_live_ms: (500, 1_000), // commits are heard of; this is the backstop
         ..StreamConfig::default()
     };
+    let owners = Owners { ledger: ledger.clone(), rows: rows.clone(), auth: auth.clone() };
     let streams = Streams { ledger: ledger.clone(), rows: rows.clone(), auth, config, drain: drain.clone() };
-    keel_fn_edge::router(edge).merge(keel_fn_stream::router(streams))
+    keel_fn_edge::router(edge).merge(keel_fn_kernel::router(owners)).merge(keel_fn_stream::router(streams))
 }
 
 fn worker(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Receiver<bool>) -> Worker {
@@ -188,6 +193,16 @@ async fn answer_hints(worker: Worker, mut hinted: mpsc::UnboundedReceiver<Hint>,
         });
     }
     while attempts.join_next().await.is_some() {}
+}
+
+/// Outside loops ask for runs; nobody here waits for a hint.
+async fn drop_hints(mut hinted: mpsc::UnboundedReceiver<Hint>, mut drain: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = drain.wait_for(|drain| *drain) => return,
+            hint = hinted.recv() => if hint.is_none() { return },
+        }
+    }
 }
 
 /// The schedule.

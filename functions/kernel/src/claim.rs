@@ -1,0 +1,92 @@
+//! `POST /v1/runs/claim`: a pending run for who asks, or 204.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use keel_kernel::{Millis, OwnerId, Seq, SessionId, TenantId};
+use keel_ledger::dynamo::keys::DUE_SHARDS;
+use keel_ledger::port::Consistency;
+use keel_ledger::{Claimed, SessionKey};
+use keel_web::{Body, Caller, Problem};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{Owners, lease};
+
+/// The longest that a call waits for a run, in seconds: under the gateway's 29.
+const WAIT_MAX_S: u64 = 20;
+/// Between two looks of a waiting call, in milliseconds.
+const LOOK_MS: std::ops::RangeInclusive<u64> = 300..=600;
+/// Rows looked at in one index partition in one look.
+const ROWS_PER_SHARD: usize = 50;
+/// Events that come with a claim; more are read page by page.
+const EVENTS: usize = 1_000;
+
+/// `{owner, sessionId?, waitSeconds?}`
+pub(crate) async fn claim(
+    State(owners): State<Owners>,
+    caller: Caller,
+    body: Body,
+) -> Result<Response, Problem> {
+    body.only(&["owner", "sessionId", "waitSeconds"])?;
+    let owner = body.text("owner")?.ok_or_else(|| Problem::member("/owner", "is required"))?;
+    let owner = OwnerId::parse(owner).map_err(|e| Problem::member("/owner", e.to_string()))?;
+    let session = body.text("sessionId")?.map(SessionId::parse).transpose();
+    let session = session.map_err(|e| Problem::member("/sessionId", e.to_string()))?;
+    let wait =
+        body.optional("waitSeconds", &format!("must be a whole number from 0 to {WAIT_MAX_S}"), |value| {
+            value.as_u64().filter(|seconds| *seconds <= WAIT_MAX_S)
+        })?;
+    let until = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
+    let only = session.map(|session| SessionKey { tenant: caller.tenant.clone(), session });
+    loop {
+        if let Some((at, claimed)) = look(&owners, &caller.tenant, only.as_ref(), &owner).await? {
+            return answer(&owners, &at, &claimed).await;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        let look = Duration::from_millis(owners.ledger.env().pick(LOOK_MS));
+        tokio::time::sleep(look.min(left)).await;
+    }
+}
+
+/// Tries the session, or every due session of the tenant, the longest due first in each partition.
+async fn look(
+    owners: &Owners,
+    tenant: &TenantId,
+    only: Option<&SessionKey>,
+    owner: &OwnerId,
+) -> Result<Option<(SessionKey, Claimed)>, Problem> {
+    if let Some(at) = only {
+        return Ok(owners.ledger.claim(at, owner).await?.ok().map(|claimed| (at.clone(), claimed)));
+    }
+    for shard in 0..DUE_SHARDS {
+        for (at, _) in owners.rows.due(shard, Millis(u64::MAX), ROWS_PER_SHARD).await? {
+            if at.tenant == *tenant
+                && let Ok(claimed) = owners.ledger.claim(&at, owner).await?
+            {
+                return Ok(Some((at, claimed)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn answer(owners: &Owners, at: &SessionKey, claimed: &Claimed) -> Result<Response, Problem> {
+    let session = owners.rows.session(at).await?.ok_or_else(Problem::no_session)?;
+    let page = owners.ledger.events(at, Seq::ZERO, EVENTS, Consistency::Strong).await?;
+    let meta = &session.meta;
+    Ok(Json(json!({
+        "session": { "sessionId": at.session, "model": meta.model, "system": meta.system, "metadata": meta.metadata },
+        "lease": lease::view(&claimed.token, &claimed.head),
+        "head": lease::head(&claimed.head),
+        "events": page.events,
+        "hasMore": page.has_more,
+    }))
+    .into_response())
+}
