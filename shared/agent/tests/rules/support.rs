@@ -1,0 +1,336 @@
+//! A ledger in memory under the kernel's real rules, and the desk of each of its owners.
+
+mod owner;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use keel_agent::tool::builtin::Builtin;
+use keel_agent::{Desk, DeskError, Partial, RunContext, SettleAnswer};
+use keel_kernel::commit::{Commit, decide};
+use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
+use keel_kernel::{
+    CommitId, Decision, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent,
+    OwnerId, Payload, Refusal, Seq, StateOwner,
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use owner::Counting;
+pub(crate) use owner::{Owner, Recording};
+
+/// How long leases hold, and how long a failed attempt waits, in milliseconds.
+pub(crate) const LEASE_MS: u64 = 60_000;
+pub(crate) const BACKOFF_MS: u64 = 1_000;
+pub(crate) const ATTEMPTS: u32 = 3;
+
+struct Row {
+    head: Head,
+    events: Vec<Event>,
+    keys: BTreeMap<(KeyName, DedupeKey), String>,
+    partials: Vec<Partial>,
+}
+
+type Hook = Box<dyn FnOnce(&Ledger) + Send>;
+
+/// A session's ledger.
+pub(crate) struct Ledger {
+    row: Mutex<Row>,
+    started: Instant,
+    ids: AtomicU64,
+    before_settle: Mutex<VecDeque<Hook>>,
+    /// S2: a settle that brings a run.finished is refused.
+    pub(crate) refuse_summaries: Mutex<bool>,
+    /// R3: chunks from this index on do not reach the store.
+    pub(crate) partials_fail_from: Mutex<Option<u32>>,
+    /// An owner was lost, or its store failed: what it was saying then may stay without an end (see
+    /// `r3a_a_fenced_owners_generation_says_that_it_died`).
+    lost: Mutex<bool>,
+    /// I6: the next owner commit is written, and its answer lost.
+    pub(crate) lose_answer: Mutex<bool>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test panics with it held")
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Arc<Ledger> {
+        let head = Head::new(StateOwner::Native, ATTEMPTS);
+        let row = Row { head, events: Vec::new(), keys: BTreeMap::new(), partials: Vec::new() };
+        Arc::new(Ledger {
+            row: Mutex::new(row),
+            started: Instant::now(),
+            ids: AtomicU64::new(0),
+            before_settle: Mutex::default(),
+            refuse_summaries: Mutex::default(),
+            partials_fail_from: Mutex::default(),
+            lost: Mutex::default(),
+            lose_answer: Mutex::default(),
+        })
+    }
+
+    fn now(&self) -> Millis {
+        Millis(1_000_000 + u64::try_from(self.started.elapsed().as_millis()).expect("a short test"))
+    }
+
+    fn unique(&self, prefix: &str) -> String {
+        format!("{prefix}-{:04}", self.ids.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn commit_id(&self) -> CommitId {
+        CommitId::parse(self.unique("commit")).expect("visible ASCII")
+    }
+
+    fn commit(&self, lease: Option<&LeaseToken>, events: Vec<NewEvent>) -> Result<(), Refusal> {
+        let row = &mut *locked(&self.row);
+        let events = row.unknown(events)?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let commit = Commit { id: self.commit_id(), lease: lease.cloned(), lease_ms: LEASE_MS, events };
+        row.write(decide(&row.head, self.now(), &commit)?)
+    }
+
+    /// Commits an input; its seq.
+    pub(crate) fn input(&self, delivery: &str, text: &str) -> u64 {
+        let payload = Payload::from_value(&json!({ "text": text, "delivery": delivery })).expect("strict");
+        let key = DedupeKey::parse(self.unique("request")).expect("visible ASCII");
+        let new = NewEvent { kind: Kind::UserMessage, payload, key: Some((KeyName::RequestId, key)) };
+        self.commit(None, vec![new]).expect("the input is accepted");
+        self.head().ledger.seq.0
+    }
+
+    pub(crate) fn queue(&self, text: &str) -> u64 {
+        self.input("queue", text)
+    }
+
+    pub(crate) fn guide(&self, text: &str) -> u64 {
+        self.input("guide", text)
+    }
+
+    pub(crate) fn close(&self) {
+        let row = &mut *locked(&self.row);
+        let decision = run::close(&row.head).expect("it is open");
+        row.write(decision).expect("no keys");
+    }
+
+    /// Does this right before the next settle is decided.
+    pub(crate) fn before_settle(&self, hook: impl FnOnce(&Ledger) + Send + 'static) {
+        locked(&self.before_settle).push_back(Box::new(hook));
+    }
+
+    /// Claims the run for an owner, which must succeed.
+    pub(crate) fn claim(self: &Arc<Self>, name: &str) -> Owner {
+        let owner = OwnerId::parse(name).expect("visible ASCII");
+        let request = ClaimRequest { owner: owner.clone(), id: self.commit_id(), lease_ms: LEASE_MS };
+        let row = &mut *locked(&self.row);
+        let decision = run::claim(&row.head, self.now(), &request).expect("the run is claimable");
+        row.write(decision).expect("no keys");
+        let token = LeaseToken { owner, epoch: row.head.epoch };
+        let context = RunContext {
+            watermark: row.head.run.watermark,
+            attempt: row.head.run.attempts,
+            max_attempts: row.head.max_attempts,
+            max_turns: 10,
+            model: None,
+            system: None,
+            backoff_ms: BACKOFF_MS,
+        };
+        Owner {
+            desk: MemoryDesk { ledger: self.clone(), token },
+            context,
+            signals: watch::Sender::default(),
+            provider: Recording::default(),
+            tools: Arc::new(Counting::new(Builtin::new(|| "noon".to_owned()))),
+        }
+    }
+
+    pub(crate) fn head(&self) -> Head {
+        locked(&self.row).head.clone()
+    }
+
+    pub(crate) fn partials(&self) -> Vec<Partial> {
+        locked(&self.row).partials.clone()
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        locked(&self.row).events.clone()
+    }
+
+    /// The kinds of all events, in order.
+    pub(crate) fn kinds(&self) -> Vec<&'static str> {
+        self.events().iter().map(|event| event.kind.as_str()).collect()
+    }
+
+    /// The payloads of one kind, in order.
+    pub(crate) fn payloads(&self, kind: Kind) -> Vec<Value> {
+        let events = self.events();
+        let wanted = events.iter().filter(|event| event.kind == kind);
+        wanted.map(|event| event.payload.value().clone()).collect()
+    }
+
+    pub(crate) fn answers(&self) -> Vec<Value> {
+        self.payloads(Kind::AssistantMessage)
+    }
+
+    /// The inputSeqs of every assistant message.
+    pub(crate) fn input_seqs(&self) -> Vec<Value> {
+        self.answers().iter().map(|answer| answer["inputSeqs"].clone()).collect()
+    }
+
+    /// The `status` of every run.finished.
+    pub(crate) fn summaries(&self) -> Vec<Value> {
+        self.payloads(Kind::RunFinished).iter().map(|summary| summary["status"].clone()).collect()
+    }
+
+    /// What must hold of any ledger, whatever its owners did.
+    fn check(&self) {
+        let row = locked(&self.row);
+        assert_eq!(LedgerState::fold(&row.events).expect("it reads back"), row.head.ledger, "L5");
+        let summaries = row.events.iter().filter(|event| event.kind == Kind::RunFinished);
+        let mut epochs = BTreeSet::new();
+        assert!(summaries.into_iter().all(|event| epochs.insert(event.epoch)), "S1: one per attempt");
+        assert!(epochs.iter().all(Option::is_some), "S1: under the lease");
+        check_partials(&row.partials, &row.events, *locked(&self.lost));
+    }
+}
+
+/// R3a: joined, the partials of a generation are a prefix of its text; one that died says so.
+pub(crate) fn check_partials(partials: &[Partial], events: &[Event], lost: bool) {
+    let mut generations: BTreeMap<&str, Vec<&Partial>> = BTreeMap::new();
+    for partial in partials {
+        generations.entry(&partial.generation_id).or_default().push(partial);
+    }
+    for (generation, chunks) in generations {
+        let joined: String = chunks.iter().map(|chunk| chunk.text.as_str()).collect();
+        assert!(chunks.iter().zip(0..).all(|(chunk, index)| chunk.index == index), "R3a: in order");
+        let (last, before) = chunks.split_last().expect("at least one");
+        assert!(before.iter().all(|chunk| chunk.dead.is_none()), "R3a: nothing follows a death");
+        let id =
+            |event: &&Event| event.payload.get("generationId").and_then(Value::as_str) == Some(generation);
+        match events.iter().find(id) {
+            None => assert!(lost || last.dead.is_some(), "R3a: {generation} died and does not say so"),
+            Some(event) => {
+                let text = text_of(event.payload.value());
+                let failed =
+                    matches!(event.payload.value()["stopReason"].as_str(), Some("error" | "aborted"));
+                assert_eq!(last.dead.is_some(), failed, "R3a: {generation}: dead is who failed");
+                let forgotten = failed && text.is_empty(); // a failed message need not keep what was said
+                assert!(forgotten || text.starts_with(&joined), "R3a: {joined:?} is no prefix of {text:?}");
+            }
+        }
+    }
+}
+
+/// The text of a message's blocks.
+pub(crate) fn text_of(payload: &Value) -> String {
+    let blocks = payload["content"].as_array().expect("blocks");
+    blocks.iter().filter_map(|block| block["text"].as_str()).collect()
+}
+
+impl Row {
+    /// I3, I5: those of the events that the ledger does not hold.
+    fn unknown(&self, events: Vec<NewEvent>) -> Result<Vec<NewEvent>, Refusal> {
+        let mut unknown = Vec::new();
+        for new in events {
+            match new.key.as_ref().and_then(|key| self.keys.get(key)) {
+                Some(digest) if *digest == new.sent()?.1 => {}
+                Some(_) => {
+                    let (name, key) = new.key.expect("it was found by its key");
+                    return Err(Refusal::IdempotencyConflict { name, key: key.into(), seq: Seq::ZERO });
+                }
+                None => unknown.push(new),
+            }
+        }
+        Ok(unknown)
+    }
+
+    fn write(&mut self, decision: Decision) -> Result<(), Refusal> {
+        let held = |call: &&DedupeKey| self.keys.contains_key(&(KeyName::ToolCallId, (*call).clone()));
+        if let Some(call) = decision.new_calls.iter().find(held) {
+            return Err(Refusal::CallIdReused(call.to_string()));
+        }
+        for claim in decision.keys {
+            assert_eq!(self.keys.insert((claim.name, claim.key), claim.digest), None, "I2");
+        }
+        self.events.extend(decision.events);
+        self.head = decision.head;
+        Ok(())
+    }
+}
+
+/// The session as one owner sees it.
+pub(crate) struct MemoryDesk {
+    ledger: Arc<Ledger>,
+    token: LeaseToken,
+}
+
+fn refused(refusal: Refusal) -> DeskError {
+    match refusal {
+        Refusal::Fenced { .. } | Refusal::SessionClosed => DeskError::Lost,
+        refusal => DeskError::Refused(refusal),
+    }
+}
+
+#[async_trait]
+impl Desk for MemoryDesk {
+    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError> {
+        let row = locked(&self.ledger.row);
+        Ok(row.events.iter().filter(|event| event.seq > after).cloned().collect())
+    }
+
+    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), DeskError> {
+        self.ledger.commit(Some(&self.token), events).map_err(refused)?;
+        if std::mem::take(&mut *locked(&self.ledger.lose_answer)) {
+            return Err(DeskError::Store("the answer was lost".into()));
+        }
+        Ok(())
+    }
+
+    async fn settle(
+        &self,
+        outcome: Outcome,
+        events: Vec<NewEvent>,
+        at: Option<Seq>,
+    ) -> Result<SettleAnswer, DeskError> {
+        let hook = locked(&self.ledger.before_settle).pop_front();
+        if let Some(hook) = hook {
+            hook(&self.ledger);
+        }
+        let summary = events.iter().any(|event| event.kind == Kind::RunFinished);
+        if summary && *locked(&self.ledger.refuse_summaries) {
+            return Err(DeskError::Refused(Refusal::LimitReached { what: "summaries", limit: 0 }));
+        }
+        let row = &mut *locked(&self.ledger.row);
+        let events = row.unknown(events).map_err(refused)?;
+        let settle = Settle { id: self.ledger.commit_id(), token: self.token.clone(), outcome, events };
+        match run::settle(&row.head, self.ledger.now(), &settle).map_err(refused)? {
+            Settled::Before(status) => Ok(SettleAnswer::Settled(status)),
+            Settled::Now(_) if at.is_some_and(|at| at != row.head.ledger.seq) => Ok(SettleAnswer::Moved),
+            Settled::Now(decision) => {
+                row.write(decision).map_err(refused)?;
+                Ok(SettleAnswer::Settled(row.head.run.status))
+            }
+        }
+    }
+
+    async fn release(&self) -> Result<(), DeskError> {
+        let row = &mut *locked(&self.ledger.row);
+        match run::release(&row.head, self.ledger.now(), &self.token).map_err(refused)? {
+            Some(decision) => row.write(decision).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    async fn partial(&self, partial: Partial) -> Result<(), DeskError> {
+        if locked(&self.ledger.partials_fail_from).is_some_and(|from| partial.index >= from) {
+            return Err(DeskError::Store("it is busy".into()));
+        }
+        locked(&self.ledger.row).partials.push(partial);
+        Ok(())
+    }
+}

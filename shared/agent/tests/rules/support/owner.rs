@@ -1,0 +1,136 @@
+//! An owner's attempt, and a record of what it asked and ran.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use keel_agent::provider::fake::Fake;
+use keel_agent::provider::{Delta, Message, Request};
+use keel_agent::tool::builtin::Builtin;
+use keel_agent::tool::{ToolOutput, ToolSpec};
+use keel_agent::{DeskError, Ended, Ports, Provider, RunContext, Signals, Time, Tools, answer};
+use keel_kernel::event::ToolCall;
+use keel_kernel::run;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{MemoryDesk, locked};
+
+/// The fake, and what it was asked.
+#[derive(Default)]
+pub(crate) struct Recording {
+    requests: Mutex<Vec<Request>>,
+}
+
+impl Recording {
+    /// The context of each request, as short names: `user:TEXT`, `assistant`, `result:CALL`, `summary`.
+    pub(crate) fn contexts(&self) -> Vec<Vec<String>> {
+        let name = |message: &Message| match message {
+            Message::Summary(_) => "summary".to_owned(),
+            Message::User(payload) => format!("user:{}", payload["text"].as_str().unwrap_or_default()),
+            Message::Assistant(_) => "assistant".to_owned(),
+            Message::ToolResult(payload) => {
+                format!("result:{}", payload["toolCallId"].as_str().unwrap_or_default())
+            }
+        };
+        locked(&self.requests).iter().map(|request| request.messages.iter().map(name).collect()).collect()
+    }
+}
+
+impl Provider for Recording {
+    fn name(&self) -> &str {
+        Fake.name()
+    }
+
+    fn model(&self, wanted: Option<&str>) -> String {
+        Fake.model(wanted)
+    }
+
+    fn stream(&self, request: Request) -> BoxStream<'static, Delta> {
+        locked(&self.requests).push(request.clone());
+        Fake.stream(request)
+    }
+}
+
+/// The builtin tools, and which calls they ran.
+pub(crate) struct Counting {
+    inner: Builtin,
+    ran: Mutex<Vec<String>>,
+}
+
+impl Counting {
+    pub(super) fn new(inner: Builtin) -> Self {
+        Self { inner, ran: Mutex::default() }
+    }
+
+    pub(crate) fn ran(&self) -> Vec<String> {
+        locked(&self.ran).clone()
+    }
+}
+
+#[async_trait]
+impl Tools for Counting {
+    fn specs(&self) -> Vec<ToolSpec> {
+        self.inner.specs()
+    }
+
+    async fn call(&self, call: &ToolCall) -> ToolOutput {
+        locked(&self.ran).push(call.id.to_string());
+        self.inner.call(call).await
+    }
+}
+
+/// One owner's attempt.
+pub(crate) struct Owner {
+    pub(crate) desk: MemoryDesk,
+    pub(crate) context: RunContext,
+    pub(crate) signals: watch::Sender<Signals>,
+    pub(crate) provider: Recording,
+    pub(crate) tools: Arc<Counting>,
+}
+
+impl Owner {
+    pub(crate) async fn try_answer(&self) -> Result<Ended, DeskError> {
+        let tools = self.tools.clone();
+        self.answer_with(&*tools).await
+    }
+
+    pub(crate) async fn answer_with(&self, tools: &dyn Tools) -> Result<Ended, DeskError> {
+        let ledger = self.desk.ledger.clone();
+        let new_id = move || ledger.unique("gen");
+        let ports = Ports { desk: &self.desk, provider: &self.provider, tools, new_id: &new_id };
+        let ended = answer(ports, &self.context, self.signals.subscribe()).await;
+        if matches!(ended, Ok(Ended::Lost) | Err(_)) {
+            *locked(&self.desk.ledger.lost) = true;
+        }
+        self.desk.ledger.check();
+        ended
+    }
+
+    /// Answers, with a store that never fails.
+    pub(crate) async fn answer(&self) -> Ended {
+        self.try_answer().await.expect("the store does not fail")
+    }
+
+    /// Answers, while something else happens after so many milliseconds.
+    pub(crate) async fn answer_and<T>(&self, after_ms: u64, happens: impl FnOnce() -> T) -> Ended {
+        let other = async {
+            sleep(Duration::from_millis(after_ms)).await;
+            happens();
+        };
+        tokio::join!(self.answer(), other).0
+    }
+
+    /// A client cancels, and the owner hears of it.
+    pub(crate) fn cancel(&self) {
+        let row = &mut *locked(&self.desk.ledger.row);
+        let decision = run::cancel(&row.head).expect("native and open").expect("something to cancel");
+        row.write(decision).expect("no keys");
+        self.signals.send_modify(|signals| signals.cancel = true);
+    }
+
+    pub(crate) fn time(&self, time: Time) {
+        self.signals.send_modify(|signals| signals.time = time);
+    }
+}

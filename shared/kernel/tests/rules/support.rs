@@ -1,0 +1,280 @@
+//! A session in memory: the kernel's decisions carried out as a store would, and small builders.
+
+use std::collections::BTreeMap;
+
+use keel_kernel::commit::{Guard, decide};
+use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
+use keel_kernel::transcript::History;
+use keel_kernel::{
+    Commit, CommitId, Decision, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId,
+    Payload, Refusal, RunStatus, Seq, StateOwner,
+};
+use serde_json::{Value, json};
+
+/// How long leases hold here, in milliseconds.
+pub(crate) const LEASE_MS: u64 = 60_000;
+/// The attempt budget of a [`Session::native`].
+pub(crate) const ATTEMPTS: u32 = 3;
+
+pub(crate) fn key(text: &str) -> DedupeKey {
+    DedupeKey::parse(text).expect("a test's key is well formed")
+}
+
+pub(crate) fn payload(value: &Value) -> Payload {
+    Payload::from_value(value).expect("a test's payload is strict JSON")
+}
+
+pub(crate) fn event(kind: Kind, value: &Value, key: Option<(KeyName, DedupeKey)>) -> NewEvent {
+    NewEvent { kind, payload: payload(value), key }
+}
+
+pub(crate) fn queue(request_id: &str) -> NewEvent {
+    let value = json!({ "text": request_id, "delivery": "queue" });
+    event(Kind::UserMessage, &value, Some((KeyName::RequestId, key(request_id))))
+}
+
+pub(crate) fn guide(request_id: &str) -> NewEvent {
+    let value = json!({ "text": request_id, "delivery": "guide" });
+    event(Kind::UserMessage, &value, Some((KeyName::RequestId, key(request_id))))
+}
+
+/// A completed answer, with calls if any are named.
+pub(crate) fn answer(generation: &str, input_seqs: &[u64], calls: &[&str]) -> NewEvent {
+    let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    message(generation, Some(input_seqs), calls, stop)
+}
+
+/// A failed answer.
+pub(crate) fn failed(generation: &str, input_seqs: &[u64]) -> NewEvent {
+    message(generation, Some(input_seqs), &[], "error")
+}
+
+pub(crate) fn message(generation: &str, inputs: Option<&[u64]>, calls: &[&str], stop: &str) -> NewEvent {
+    let content: Vec<Value> = calls
+        .iter()
+        .map(|id| json!({ "type": "toolCall", "id": id, "name": "echo", "arguments": {} }))
+        .collect();
+    let mut value = json!({ "content": content, "stopReason": stop });
+    if let Some(inputs) = inputs {
+        value["inputSeqs"] = json!(inputs);
+    }
+    event(Kind::AssistantMessage, &value, Some((KeyName::GenerationId, key(generation))))
+}
+
+pub(crate) fn result(call: &str) -> NewEvent {
+    let value = json!({ "toolCallId": call, "content": "42" });
+    event(Kind::ToolResult, &value, Some((KeyName::ToolCallId, key(call))))
+}
+
+pub(crate) fn finished(status: &str) -> NewEvent {
+    event(Kind::RunFinished, &json!({ "status": status }), None)
+}
+
+pub(crate) fn external(request_id: &str) -> NewEvent {
+    let value = json!({ "backend": "b", "externalRef": request_id });
+    event(Kind::ExternalEvent, &value, Some((KeyName::RequestId, key(request_id))))
+}
+
+/// Whether a guard holds of a head.
+pub(crate) fn holds(guard: &Guard, head: &Head) -> bool {
+    match guard {
+        Guard::Seq(seq) => head.ledger.seq == *seq,
+        Guard::Open => !head.closed,
+        Guard::Lease(owner, epoch) => {
+            head.epoch == *epoch && head.lease.as_ref().is_some_and(|lease| lease.owner == *owner)
+        }
+        Guard::Epoch(epoch) => head.epoch == *epoch,
+        Guard::LeaseUntil(until) => head.lease.as_ref().map(|lease| lease.until) == *until,
+        Guard::Run(run) => head.run == *run,
+    }
+}
+
+/// What a commit came to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Committed {
+    /// Written as these events.
+    Wrote(Vec<Event>),
+    /// I3: every key was held by the same payload.
+    Replayed(Vec<Seq>),
+}
+
+impl Committed {
+    /// The seqs, of a commit that must have been written.
+    pub(crate) fn seqs(self) -> Vec<u64> {
+        match self {
+            Committed::Wrote(events) => events.iter().map(|event| event.seq.0).collect(),
+            Committed::Replayed(seqs) => panic!("replayed {seqs:?}"),
+        }
+    }
+}
+
+/// A session and its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) head: Head,
+    pub(crate) events: Vec<Event>,
+    pub(crate) keys: BTreeMap<(KeyName, DedupeKey), (Seq, String)>,
+    pub(crate) now: Millis,
+    commits: u64,
+}
+
+impl Session {
+    pub(crate) fn new(state_owner: StateOwner) -> Self {
+        let head = Head::new(state_owner, ATTEMPTS);
+        Self { head, events: Vec::new(), keys: BTreeMap::new(), now: Millis(1_000_000), commits: 0 }
+    }
+
+    pub(crate) fn native() -> Self {
+        Self::new(StateOwner::Native)
+    }
+
+    pub(crate) fn commit_id(&mut self) -> CommitId {
+        self.commits += 1;
+        CommitId::parse(format!("commit-{}", self.commits)).expect("visible ASCII")
+    }
+
+    /// Carries a decision out: all of it, under its guards, where its keys and calls are absent.
+    pub(crate) fn carry_out(&mut self, decision: Decision) -> Result<Vec<Event>, Refusal> {
+        for guard in &decision.guards {
+            assert!(holds(guard, &self.head), "a guard that fails on the head it was made from: {guard:?}");
+        }
+        if let Some(call) = decision.new_calls.iter().find(|call| self.holds_result(call)) {
+            return Err(Refusal::CallIdReused(call.to_string()));
+        }
+        for claim in decision.keys {
+            let old = self.keys.insert((claim.name, claim.key), (claim.seq, claim.digest));
+            assert_eq!(old, None, "I2: keys are looked up before a decision is carried out");
+        }
+        self.events.extend(decision.events.iter().cloned());
+        self.head = decision.head;
+        Ok(decision.events)
+    }
+
+    fn holds_result(&self, call: &DedupeKey) -> bool {
+        self.keys.contains_key(&(KeyName::ToolCallId, call.clone()))
+    }
+
+    /// I3, I5: what the keys of a commit say about it; `None` where all are free.
+    fn replay(&self, events: &[NewEvent]) -> Result<Option<Committed>, Refusal> {
+        let mut seqs = Vec::new();
+        for new in events {
+            let Some((name, key)) = &new.key else { continue };
+            let Some((seq, digest)) = self.keys.get(&(*name, key.clone())) else { continue };
+            if new.sent()?.1 != *digest {
+                return Err(Refusal::IdempotencyConflict { name: *name, key: key.to_string(), seq: *seq });
+            }
+            seqs.push(*seq);
+        }
+        Ok((!seqs.is_empty()).then_some(Committed::Replayed(seqs)))
+    }
+
+    pub(crate) fn commit(
+        &mut self,
+        lease: Option<&LeaseToken>,
+        events: Vec<NewEvent>,
+    ) -> Result<Committed, Refusal> {
+        let commit = Commit { id: self.commit_id(), lease: lease.cloned(), lease_ms: LEASE_MS, events };
+        match decide(&self.head, self.now, &commit) {
+            Err(refusal) if !refusal.depends_on_head() => Err(refusal),
+            Err(refusal) => self.replay(&commit.events)?.ok_or(refusal),
+            Ok(decision) => match self.replay(&commit.events)? {
+                Some(replayed) => Ok(replayed),
+                None => self.carry_out(decision).map(Committed::Wrote),
+            },
+        }
+    }
+
+    /// Commits one input that must be written; its seq.
+    pub(crate) fn input(&mut self, new: NewEvent) -> u64 {
+        self.commit(None, vec![new]).expect("the input is accepted").seqs()[0]
+    }
+
+    /// Commits an owner's events that must be written; their seqs.
+    pub(crate) fn own(&mut self, token: &LeaseToken, events: Vec<NewEvent>) -> Vec<u64> {
+        self.commit(Some(token), events).expect("the owner's commit is accepted").seqs()
+    }
+
+    /// Claims the run, which must be claimable.
+    pub(crate) fn claim(&mut self, owner: &str) -> LeaseToken {
+        self.try_claim(owner).expect("the run is claimable")
+    }
+
+    pub(crate) fn try_claim(&mut self, owner: &str) -> Result<LeaseToken, run::NotClaimable> {
+        let owner = OwnerId::parse(owner).expect("a test's owner is well formed");
+        let request = ClaimRequest { owner: owner.clone(), id: self.commit_id(), lease_ms: LEASE_MS };
+        let decision = run::claim(&self.head, self.now, &request)?;
+        self.carry_out(decision).expect("a claim takes no keys");
+        Ok(LeaseToken { owner, epoch: self.head.epoch })
+    }
+
+    /// Settles with a run.finished and nothing else; the run's status.
+    pub(crate) fn settle(&mut self, token: &LeaseToken, outcome: Outcome) -> RunStatus {
+        let status = match outcome {
+            Outcome::Succeeded => "done",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Cancelled => "cancelled",
+        };
+        self.try_settle(token, outcome, vec![finished(status)]).expect("the settle is accepted").0
+    }
+
+    /// Settles; the run's status, and whether it was written now.
+    pub(crate) fn try_settle(
+        &mut self,
+        token: &LeaseToken,
+        outcome: Outcome,
+        events: Vec<NewEvent>,
+    ) -> Result<(RunStatus, bool), Refusal> {
+        let settle = Settle { id: self.commit_id(), token: token.clone(), outcome, events };
+        match run::settle(&self.head, self.now, &settle)? {
+            Settled::Before(status) => Ok((status, false)),
+            Settled::Now(decision) => {
+                self.carry_out(decision)?;
+                Ok((self.head.run.status, true))
+            }
+        }
+    }
+
+    pub(crate) fn release(&mut self, token: &LeaseToken) -> Result<bool, Refusal> {
+        let decision = run::release(&self.head, self.now, token)?;
+        self.carry_out_some(decision)
+    }
+
+    pub(crate) fn cancel(&mut self) -> Result<bool, Refusal> {
+        let decision = run::cancel(&self.head)?;
+        self.carry_out_some(decision)
+    }
+
+    pub(crate) fn queue(&mut self) -> Result<bool, Refusal> {
+        let decision = run::queue(&self.head, self.now)?;
+        self.carry_out_some(decision)
+    }
+
+    pub(crate) fn close(&mut self) -> bool {
+        let decision = run::close(&self.head);
+        self.carry_out_some(decision).expect("closing takes no keys")
+    }
+
+    fn carry_out_some(&mut self, decision: Option<Decision>) -> Result<bool, Refusal> {
+        let Some(decision) = decision else { return Ok(false) };
+        self.carry_out(decision)?;
+        Ok(true)
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now = self.now.plus(ms);
+    }
+
+    pub(crate) fn history(&self) -> History {
+        let mut history = History::default();
+        for event in &self.events {
+            history.push(event.clone()).expect("a committed event reads back");
+        }
+        history
+    }
+
+    /// A2: the unanswered inputs, as numbers.
+    pub(crate) fn unanswered(&self) -> Vec<u64> {
+        self.head.ledger.unanswered.iter().map(|seq| seq.0).collect()
+    }
+}
