@@ -24,12 +24,12 @@ pub struct Plan {
     pub absent: Vec<(String, String)>,
 }
 
-/// An UpdateItem on the head, or none of it.
+/// An UpdateItem on the head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadUpdate {
     /// The head's key.
     pub key: (String, String),
-    /// `SET … REMOVE …`
+    /// `SET … REMOVE …`; empty where the decision only wants its guards to hold.
     pub update: String,
     /// The guards.
     pub condition: String,
@@ -37,13 +37,6 @@ pub struct HeadUpdate {
     pub names: BTreeMap<String, String>,
     /// `:v` to values.
     pub values: BTreeMap<String, AttributeValue>,
-}
-
-impl HeadUpdate {
-    /// The decision leaves the head as it is.
-    pub fn is_empty(&self) -> bool {
-        self.update.is_empty()
-    }
 }
 
 /// Plans a decision's write.

@@ -62,11 +62,7 @@ pub(crate) fn units<'a>(consumed: impl IntoIterator<Item = &'a ConsumedCapacity>
 impl Dynamo {
     pub(super) async fn send(&self, plan: Plan, token: &str) -> Result<Written, StoreError> {
         if plan.puts.is_empty() {
-            return if plan.head.is_empty() {
-                Ok(Written::Committed)
-            } else {
-                self.update_head(plan.head).await
-            };
+            return self.update_head(plan.head).await;
         }
         let (puts, absent) = (plan.puts.len(), plan.absent.len());
         let request = self
@@ -136,7 +132,8 @@ impl Dynamo {
             .update_item()
             .table_name(&self.tables.state)
             .set_key(Some(key(head.key)))
-            .update_expression(head.update)
+            // A renewal in the same millisecond changes nothing, and must still be refused to who is not the owner (C2).
+            .set_update_expression(Some(head.update).filter(|update| !update.is_empty()))
             .condition_expression(head.condition)
             .set_expression_attribute_names(Some(head.names.into_iter().collect()))
             .set_expression_attribute_values(Some(head.values.into_iter().collect()))

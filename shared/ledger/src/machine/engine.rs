@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keel_kernel::{CommitId, Decision, Event, Head, Millis, NewEvent, Refusal, RunStatus};
+use keel_kernel::{
+    CommitId, Decision, DedupeKey, Event, Head, KeyName, Millis, NewEvent, Refusal, RunStatus, Seq,
+};
 
 use super::{Ledger, LedgerError};
-use crate::port::{Obstacles, SessionKey, StoreError, Written};
+use crate::port::{Consistency, EventPage, KeyRow, Obstacles, SessionKey, StoreError, Written};
 
 /// What a command's rule says of a head.
 pub(super) enum Step<T> {
@@ -52,6 +54,9 @@ impl<'a> Job<'a> {
         Carried::Wrote { events: all.into_values().collect(), head, created }
     }
 }
+
+/// How often a read is tried: about a second in all, for a caller waits.
+const READ_TRIES: u32 = 5;
 
 /// Jitter between tries, in milliseconds.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
@@ -136,8 +141,9 @@ impl Ledger {
         id: &CommitId,
         attempt: u32,
     ) -> Result<Attempt, LedgerError> {
-        // A token stands for one decision: the next decision of the same commit gets another.
-        let token = format!("{:.30}-{attempt}", id.as_str());
+        // A token stands for one decision: the next decision of the same commit gets another. Our ids have 32 characters
+        // and differ in any of them, so none may be cut; DynamoDB takes 36.
+        let token = format!("{id}-{attempt}");
         let mut unanswered = false;
         for resend in 0..self.config.tries {
             match self.store.write(at, before, decision, &token).await {
@@ -149,6 +155,11 @@ impl Ledger {
                 Ok(Written::Conflict) if !unanswered => return Ok(Attempt::Again),
                 Ok(Written::Conflict) => {}
                 Err(error @ StoreError::Corrupt(_)) => return Err(error.into()),
+                Err(StoreError::NotWritten(operation, why))
+                    if unanswered && resend + 1 == self.config.tries =>
+                {
+                    return Err(StoreError::Unknown(operation, why).into()); // an earlier try may have been written
+                }
                 Err(error) if resend + 1 == self.config.tries => return Err(error.into()),
                 Err(error) => {
                     unanswered |= matches!(error, StoreError::Unknown(..));
@@ -163,11 +174,60 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
+    /// Reads, and reads again where the store failed for a moment: a read has no effect, so any failure may be retried.
+    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, LedgerError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, StoreError>> + Send,
+    {
+        for attempt in 1.. {
+            match read().await {
+                Err(error @ (StoreError::NotWritten(..) | StoreError::Unknown(..)))
+                    if attempt < READ_TRIES =>
+                {
+                    tracing::debug!(
+                        attempt,
+                        error = &error as &dyn std::error::Error,
+                        "a read is tried again"
+                    );
+                }
+                ended => return Ok(ended?),
+            }
+            self.pause(attempt).await;
+        }
+        Err(LedgerError::Busy)
+    }
+
+    /// The head, strongly read.
+    pub(super) async fn read_head(&self, at: &SessionKey) -> Result<Option<Head>, LedgerError> {
+        self.read(|| self.store.head(at)).await
+    }
+
+    /// The rows of those keys that are taken.
+    pub(super) async fn read_keys(
+        &self,
+        at: &SessionKey,
+        keys: &[(KeyName, DedupeKey)],
+    ) -> Result<Vec<KeyRow>, LedgerError> {
+        self.read(|| self.store.keys(at, keys)).await
+    }
+
+    /// A page as the store gives it.
+    pub(super) async fn page(
+        &self,
+        at: &SessionKey,
+        after: Seq,
+        limit: usize,
+        consistency: Consistency,
+    ) -> Result<EventPage, LedgerError> {
+        self.read(|| self.store.events(at, after, limit, consistency)).await
+    }
+
     /// I6: whether the ledger holds this very decision's events, whose answer was lost.
     async fn holds(&self, at: &SessionKey, decision: &Decision) -> Result<bool, LedgerError> {
         let Some(first) = decision.events.first() else { return Ok(false) };
-        let before = keel_kernel::Seq(first.seq.0 - 1);
-        let page = self.store.events(at, before, 1, crate::port::Consistency::Strong).await?;
+        let before = Seq(first.seq.0 - 1);
+        let page = self.page(at, before, 1, Consistency::Strong).await?;
         Ok(page.events.first().is_some_and(|event| event.commit == first.commit))
     }
 

@@ -127,7 +127,7 @@ impl Ledger {
 
     /// The session's head, strongly read.
     pub async fn head(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.store.head(at).await?.ok_or(LedgerError::Refused(Refusal::NotFound))
+        self.read_head(at).await?.ok_or(LedgerError::Refused(Refusal::NotFound))
     }
 
     /// Commits an input (D4, I3). Without a request id one is made.
@@ -299,9 +299,9 @@ impl Ledger {
         limit: usize,
         consistency: Consistency,
     ) -> Result<EventPage, LedgerError> {
-        let mut page = self.store.events(at, after, limit, consistency).await?;
+        let mut page = self.page(at, after, limit, consistency).await?;
         if consistency == Consistency::Eventual && contiguous(&page.events, after) < page.events.len() {
-            page = self.store.events(at, after, limit, Consistency::Strong).await?;
+            page = self.page(at, after, limit, Consistency::Strong).await?;
         }
         let whole = contiguous(&page.events, after);
         if whole < page.events.len() {

@@ -18,7 +18,7 @@ impl Ledger {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.store.keys(at, &keys).await?)
+        self.read_keys(at, &keys).await
     }
 
     /// Moves the events that taken keys prove to be in the ledger from what is to be written to what was found. True
@@ -66,7 +66,7 @@ impl Ledger {
     /// `size` events from `from` on, which the ledger is known to hold.
     async fn read_commit(&self, at: &SessionKey, from: Seq, size: usize) -> Result<Vec<Event>, LedgerError> {
         let before = Seq(from.0 - 1);
-        let page = self.store.events(at, before, size, Consistency::Strong).await?;
+        let page = self.page(at, before, size, Consistency::Strong).await?;
         if page.events.len() == size && page.events[0].seq == from {
             Ok(page.events)
         } else {

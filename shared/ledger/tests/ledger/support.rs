@@ -31,12 +31,23 @@ pub(crate) struct TestEnv {
     ids: AtomicU64,
     chance: AtomicU64,
     seed: u64,
+    /// The counter stands in an id's last digits instead of its first.
+    counts_low: bool,
 }
 
 impl TestEnv {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self::of(seed, false))
+    }
+
+    /// Ids of one and the same moment: they differ in their last digits alone.
+    pub(crate) fn at_one_moment(seed: u64) -> Arc<Self> {
+        Arc::new(Self::of(seed, true))
+    }
+
+    fn of(seed: u64, counts_low: bool) -> Self {
         let (now, chance) = (AtomicU64::new(START.0), AtomicU64::new(seed));
-        Arc::new(Self { now, ids: AtomicU64::new(0), chance, seed })
+        Self { now, ids: AtomicU64::new(0), chance, seed, counts_low }
     }
 
     pub(crate) fn advance(&self, ms: u64) {
@@ -50,13 +61,17 @@ impl Env for TestEnv {
     }
 
     fn unique(&self) -> String {
-        format!("{:016x}{:016x}", self.ids.fetch_add(1, Ordering::SeqCst) + 1, self.seed)
+        let n = self.ids.fetch_add(1, Ordering::SeqCst) + 1;
+        let (first, last) = if self.counts_low { (self.seed, n) } else { (n, self.seed) };
+        format!("{first:016x}{last:016x}")
     }
 
     /// SplitMix64.
     fn pick(&self, range: RangeInclusive<u64>) -> u64 {
-        let mut z =
-            self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self
+            .chance
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
+            .wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         range.start() + (z ^ (z >> 31)) % (range.end() - range.start() + 1)

@@ -1,0 +1,338 @@
+//! What is drawn, how it is made fit for the session at hand, and what is compared.
+
+use keel_kernel::run::{NotClaimable, Outcome};
+use keel_kernel::{DedupeKey, Epoch, Head, LeaseToken, NewEvent, Payload, Refusal, RunStatus, Seq};
+use keel_ledger::port::{Consistency, EventPage};
+use keel_ledger::{Appended, Claimed, LedgerError, SessionKey, SettleAnswer};
+use proptest::prelude::*;
+
+use crate::support::{Rig, answer, compaction, finished, key, owner, payload, result};
+
+/// A command as drawn: small numbers that [`Driver::resolve`] gives a meaning.
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub(super) external: bool,
+    act: Act,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Input { key: Option<u8>, body: u8, guide: bool },
+    External { key: u8, body: u8 },
+    Commit { token: Whose, known: Option<u8>, events: Vec<New> },
+    Claim { owner: u8 },
+    Renew { token: Whose, known: Option<u8> },
+    Release { token: Whose, known: Option<u8> },
+    Settle { token: Whose, known: Option<u8>, outcome: u8, events: Vec<New>, only_at: Option<bool> },
+    QueueRun,
+    Cancel,
+    Close,
+    Events { back: u8, limit: usize },
+    Wait(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Whose {
+    Current,
+    Stale,
+    OtherName,
+    Nobody,
+}
+
+#[derive(Clone, Debug)]
+enum New {
+    Answer { generation: u8, inputs: u8, calls: Vec<u8> },
+    Result { call: u8, output: u8 },
+    Compaction(u8),
+    Finished(u8),
+}
+
+pub(super) fn command() -> impl Strategy<Value = Command> {
+    (proptest::bool::weighted(0.12), act()).prop_map(|(external, act)| Command { external, act })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let known = || proptest::option::of(prop_oneof![3 => Just(0u8), 2 => 1..6u8]);
+    prop_oneof![
+        6 => (proptest::option::weighted(0.85, 0..8u8), 0..4u8, any::<bool>())
+            .prop_map(|(key, body, guide)| Act::Input { key, body, guide }),
+        2 => (0..4u8, 0..3u8).prop_map(|(key, body)| Act::External { key, body }),
+        9 => (whose(), known(), proptest::collection::vec(new(), 1..4))
+            .prop_map(|(token, known, events)| Act::Commit { token, known, events }),
+        6 => (0..3u8).prop_map(|owner| Act::Claim { owner }),
+        2 => (whose(), known()).prop_map(|(token, known)| Act::Renew { token, known }),
+        1 => (whose(), known()).prop_map(|(token, known)| Act::Release { token, known }),
+        4 => (whose(), known(), 0..5u8, proptest::collection::vec(new(), 0..3), proptest::option::of(any::<bool>()))
+            .prop_map(|(token, known, outcome, events, only_at)| {
+                Act::Settle { token, known, outcome, events, only_at }
+            }),
+        1 => Just(Act::QueueRun),
+        1 => Just(Act::Cancel),
+        1 => proptest::bool::weighted(0.12).prop_map(|close| if close { Act::Close } else { Act::QueueRun }),
+        2 => (0..6u8, 1..5usize).prop_map(|(back, limit)| Act::Events { back, limit }),
+        3 => prop_oneof![Just(1), Just(700), Just(30_000), Just(61_000)].prop_map(Act::Wait),
+    ]
+}
+
+fn whose() -> impl Strategy<Value = Whose> {
+    prop_oneof![
+        12 => Just(Whose::Current), 2 => Just(Whose::Stale), 1 => Just(Whose::OtherName), 1 => Just(Whose::Nobody)
+    ]
+}
+
+fn new() -> impl Strategy<Value = New> {
+    prop_oneof![
+        4 => (0..8u8, 0..5u8, proptest::collection::vec(0..6u8, 0..3))
+            .prop_map(|(generation, inputs, calls)| New::Answer { generation, inputs, calls }),
+        4 => (0..6u8, 0..2u8).prop_map(|(call, output)| New::Result { call, output }),
+        1 => (0..3u8).prop_map(New::Compaction),
+        2 => (0..3u8).prop_map(New::Finished),
+    ]
+}
+
+/// A command that both ledgers are given.
+#[derive(Debug)]
+pub(super) enum Verb {
+    Input(Payload, Option<DedupeKey>),
+    External(Payload, Option<DedupeKey>),
+    Commit(Option<Head>, Option<LeaseToken>, Vec<NewEvent>),
+    Claim(u8),
+    Renew(Option<Head>, LeaseToken),
+    Release(Option<Head>, LeaseToken),
+    Settle(Option<Head>, LeaseToken, Outcome, Vec<NewEvent>, Option<Seq>),
+    QueueRun,
+    Cancel,
+    Close,
+    Events(Seq, usize),
+    Wait(u64),
+}
+
+/// What was answered.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    Appended(Result<Appended, Refusal>, usize),
+    Claimed(Result<Result<Claimed, NotClaimable>, Refusal>),
+    Head(Result<Head, Refusal>),
+    Settled(Result<Option<SettleAnswer>, Refusal>),
+    Page(Result<EventPage, Refusal>, usize),
+    Nothing,
+}
+
+/// Every head of the native session that an answer showed, the newest last: what an owner may know.
+#[derive(Default)]
+pub(super) struct Driver(Vec<Head>);
+
+impl Driver {
+    fn known(&self, back: Option<u8>) -> Option<Head> {
+        self.0.iter().rev().nth(usize::from(back?)).cloned()
+    }
+
+    pub(super) fn resolve(&self, command: &Command, now: &Head) -> Verb {
+        match command.act.clone() {
+            // Where nobody holds the lease, mostly somebody takes it first: refusals alone would prove little.
+            Act::Commit { token: Whose::Current, .. } | Act::Settle { token: Whose::Current, .. }
+                if now.lease.is_none() && !now.closed =>
+            {
+                match now.run.status {
+                    RunStatus::Pending => Verb::Claim(0),
+                    RunStatus::Idle | RunStatus::Running | RunStatus::Done | RunStatus::Failed => {
+                        let fresh = format!("n{}", now.ledger.seq);
+                        Verb::Input(payload(&serde_json::json!({ "text": fresh })), Some(key(&fresh)))
+                    }
+                }
+            }
+            Act::Input { key: k, body, guide } => {
+                // Two spellings of one payload, and two others.
+                let spelling = match (body, guide) {
+                    (0, false) => r#"{"text":"a","n":1.0}"#.to_owned(),
+                    (1, false) => r#"{ "n": 1, "text": "\u0061" }"#.to_owned(),
+                    (0 | 1, true) => r#"{"text":"a","delivery":"guide"}"#.to_owned(),
+                    (other, _) => format!(r#"{{"text":"{other}"}}"#),
+                };
+                Verb::Input(Payload::parse(&spelling).expect("JSON"), k.map(|k| key(&format!("r{k}"))))
+            }
+            Act::External { key: k, body } => {
+                let fact = serde_json::json!({ "backend": "b", "externalRef": "x", "n": body / 2 });
+                Verb::External(payload(&fact), Some(key(&format!("r{k}"))))
+            }
+            Act::Commit { token, known, events } => {
+                let token = if matches!(token, Whose::Nobody) { None } else { Some(token_of(token, now)) };
+                Verb::Commit(self.known(known), token, resolve_events(&events, now))
+            }
+            Act::Claim { owner } => Verb::Claim(owner),
+            Act::Renew { token, known } => Verb::Renew(self.known(known), token_of(token, now)),
+            Act::Release { token, known } => Verb::Release(self.known(known), token_of(token, now)),
+            Act::Settle { token, known, outcome, events, only_at } => {
+                let outcome = match outcome {
+                    0 => Outcome::Cancelled,
+                    1 | 2 => Outcome::Failed { backoff_ms: 500 },
+                    _ => Outcome::Succeeded,
+                };
+                let seq = now.ledger.seq;
+                let only_at = only_at.map(|right| if right { seq } else { Seq(seq.0.saturating_sub(1)) });
+                Verb::Settle(
+                    self.known(known),
+                    token_of(token, now),
+                    outcome,
+                    resolve_events(&events, now),
+                    only_at,
+                )
+            }
+            Act::QueueRun => Verb::QueueRun,
+            Act::Cancel => Verb::Cancel,
+            Act::Close => Verb::Close,
+            Act::Events { back, limit } => {
+                Verb::Events(Seq(now.ledger.seq.0.saturating_sub(back.into())), limit)
+            }
+            Act::Wait(ms) => Verb::Wait(ms),
+        }
+    }
+
+    pub(super) async fn run(&self, rig: &Rig, at: &SessionKey, verb: &Verb) -> Answer {
+        let ledger = &rig.ledger;
+        match verb {
+            Verb::Input(payload, key) => {
+                Answer::Appended(told(ledger.input(at, payload.clone(), key.clone()).await), 1)
+            }
+            Verb::External(payload, key) => {
+                Answer::Appended(told(ledger.external_event(at, payload.clone(), key.clone()).await), 1)
+            }
+            Verb::Commit(known, token, events) => {
+                let ended = ledger.commit(at, known.clone(), token.clone(), events.clone()).await;
+                Answer::Appended(told(ended), events.len())
+            }
+            Verb::Claim(n) => Answer::Claimed(told(ledger.claim(at, &owner(&format!("w{n}"))).await)),
+            Verb::Renew(known, token) => Answer::Head(told(ledger.renew(at, known.clone(), token).await)),
+            Verb::Release(known, token) => Answer::Head(told(ledger.release(at, known.clone(), token).await)),
+            Verb::Settle(known, token, outcome, events, only_at) => Answer::Settled(told(
+                ledger.settle(at, known.clone(), token, *outcome, events.clone(), *only_at).await,
+            )),
+            Verb::QueueRun => Answer::Head(told(ledger.queue_run(at).await)),
+            Verb::Cancel => Answer::Head(told(ledger.cancel(at).await)),
+            Verb::Close => Answer::Head(told(ledger.close(at).await)),
+            Verb::Events(after, limit) => {
+                Answer::Page(told(ledger.events(at, *after, *limit, Consistency::Strong).await), *limit)
+            }
+            Verb::Wait(ms) => {
+                rig.env.advance(*ms);
+                Answer::Nothing
+            }
+        }
+    }
+
+    pub(super) fn learn(&mut self, answer: &Answer) {
+        let head = match answer {
+            Answer::Appended(Ok(appended), _) => &appended.head,
+            Answer::Claimed(Ok(Ok(claimed))) => &claimed.head,
+            Answer::Head(Ok(head)) => head,
+            Answer::Settled(Ok(Some(settled))) => &settled.head,
+            _ => return,
+        };
+        self.0.push(head.clone());
+    }
+}
+
+fn token_of(whose: Whose, now: &Head) -> LeaseToken {
+    let current = now.lease.as_ref().map_or_else(|| owner("w0"), |lease| lease.owner.clone());
+    match whose {
+        Whose::Current | Whose::Nobody => LeaseToken { owner: current, epoch: now.epoch },
+        Whose::Stale => LeaseToken { owner: current, epoch: Epoch(now.epoch.0.saturating_sub(1)) },
+        Whose::OtherName => LeaseToken { owner: owner("somebody"), epoch: now.epoch },
+    }
+}
+
+fn resolve_events(events: &[New], now: &Head) -> Vec<NewEvent> {
+    let unanswered: Vec<u64> = now.ledger.unanswered.iter().map(|seq| seq.0).collect();
+    let name = |prefix: &str, n: u8| format!("{prefix}{n}");
+    let one = |event: &New| match event {
+        New::Answer { generation, inputs, calls } => {
+            let inputs = match inputs {
+                0 => Vec::new(),
+                1 => unanswered.first().copied().into_iter().collect(),
+                2 => vec![1],
+                _ => unanswered.clone(),
+            };
+            let mut calls: Vec<String> = calls.iter().map(|n| name("c", *n)).collect();
+            calls.dedup();
+            let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
+            answer(&name("g", *generation), &inputs, &calls)
+        }
+        New::Result { call, output } => {
+            // Mostly a call that is open.
+            let open =
+                now.ledger.open_calls.iter().nth(usize::from(*call) / 2).map(|id| id.as_str().to_owned());
+            result(&open.unwrap_or_else(|| name("c", *call)), &output.to_string())
+        }
+        New::Compaction(n) => compaction(&n.to_string()),
+        New::Finished(n) => finished(["done", "failed", "cancelled"][usize::from(*n)]),
+    };
+    events.iter().map(one).collect()
+}
+
+/// A refusal is an answer; without faults nothing else may come.
+fn told<T>(ended: Result<T, LedgerError>) -> Result<T, Refusal> {
+    match ended {
+        Ok(answer) => Ok(answer),
+        Err(LedgerError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("no fault was injected, and yet: {error:?}"),
+    }
+}
+
+impl Answer {
+    /// Names what was met, for the count of what a run has reached.
+    pub(super) fn labels(&self, mut met: impl FnMut(&'static str)) {
+        let refusal = match self {
+            Answer::Appended(Ok(appended), size) => {
+                met(if appended.created { "created" } else { "replayed" });
+                if *size > 1 {
+                    met("batch");
+                }
+                None
+            }
+            Answer::Claimed(Ok(claimed)) => {
+                met(match claimed {
+                    Ok(_) => "claimed",
+                    Err(NotClaimable::Held(_)) => "held",
+                    Err(NotClaimable::TooEarly(_)) => "too early",
+                    Err(NotClaimable::NothingPending) => "nothing pending",
+                    Err(NotClaimable::NotOurs) => "not ours",
+                });
+                None
+            }
+            Answer::Settled(Ok(settled)) => {
+                met(match settled {
+                    None => "moved on",
+                    Some(settled) if settled.created => "settled",
+                    Some(settled) if settled.status == RunStatus::Running => "settled, still running",
+                    Some(_) => "settled before",
+                });
+                None
+            }
+            Answer::Page(Ok(page), _) => {
+                met(if page.has_more { "more pages" } else { "page" });
+                None
+            }
+            Answer::Head(Ok(_)) | Answer::Nothing => None,
+            Answer::Appended(Err(refusal), _)
+            | Answer::Claimed(Err(refusal))
+            | Answer::Head(Err(refusal))
+            | Answer::Settled(Err(refusal))
+            | Answer::Page(Err(refusal), _) => Some(refusal),
+        };
+        met(match refusal {
+            None => return,
+            Some(Refusal::Fenced { .. }) => "fenced",
+            Some(Refusal::IdempotencyConflict { .. }) => "conflict",
+            Some(Refusal::SessionClosed) => "closed",
+            Some(Refusal::ExternalSession) => "external",
+            Some(Refusal::NativeSession) => "native",
+            Some(Refusal::UnknownToolCall(_)) => "unknown call",
+            Some(Refusal::CallIdReused(_)) => "call id reused",
+            Some(Refusal::NotUnanswered(_)) => "not unanswered",
+            Some(Refusal::AlreadyFinished) => "already finished",
+            Some(Refusal::TokenRequired(_)) => "token required",
+            Some(Refusal::Invalid { .. }) => "invalid",
+            Some(_) => "another refusal",
+        });
+    }
+}
