@@ -1,1 +1,275 @@
-//! stub
+//! What tests that look at Keel from outside share: a Keel to talk to, and a client that says what it saw.
+//!
+//! With `KEEL_BASE_URL` and `KEEL_API_KEY` set, the contract tests run against that deployment; otherwise each test
+//! starts a `keel-local` of its own, in memory, on a free port.
+
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a helper of tests fails by panicking")]
+
+pub mod local;
+pub mod sse;
+
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+
+use local::Local;
+
+/// A key of the tenant that most tests are.
+pub const KEY: &str = "keel_dev.local_not-a-secret";
+/// A key of another tenant.
+pub const OTHER_KEY: &str = "keel_other.local_not-a-secret";
+/// A key that reaches the client API alone.
+pub const CLIENT_KEY: &str = "keel_dev.client_not-a-secret";
+
+/// The longest that a test waits for anything, so that a hang is a failure.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body's text.
+    pub text: String,
+}
+
+impl Answer {
+    /// The body, which is JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// The body of an answer with this status.
+    #[track_caller]
+    pub fn ok(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        self.json()
+    }
+
+    /// Asserts a problem document with this status and code, naming a place if `pointer` is not empty (V6).
+    #[track_caller]
+    pub fn refused(&self, status: u16, code: &str, pointer: &str) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        let problem = self.json();
+        assert_eq!(problem["code"], code, "{problem}");
+        assert_eq!(problem["status"], status);
+        for member in ["type", "title", "detail", "requestId"] {
+            assert!(problem[member].is_string(), "{member}: {problem}");
+        }
+        if !pointer.is_empty() {
+            assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+            assert!(problem["errors"][0]["detail"].is_string());
+        }
+        problem
+    }
+}
+
+/// A Keel to talk to, as one of its tenants.
+#[derive(Clone)]
+pub struct Keel {
+    /// Where it is.
+    pub base: String,
+    key: String,
+    client: Client,
+    _local: Option<std::sync::Arc<Local>>,
+}
+
+impl Keel {
+    /// A Keel at an address.
+    pub fn at(base: impl Into<String>, key: &str) -> Self {
+        Self { base: base.into(), key: key.to_owned(), client: Client::new(), _local: None }
+    }
+
+    /// The Keel under test.
+    pub async fn start() -> Self {
+        match (var("KEEL_BASE_URL"), var("KEEL_API_KEY")) {
+            (Some(base), Some(key)) => Self::at(base, &key),
+            _ => Self::local(&[]).await,
+        }
+    }
+
+    /// A Keel whose runs nobody answers but the test.
+    pub async fn without_worker() -> Self {
+        match (var("KEEL_NO_WORKER_URL"), var("KEEL_API_KEY")) {
+            (Some(base), Some(key)) => Self::at(base, &key),
+            _ => Self::local(&["--no-worker"]).await,
+        }
+    }
+
+    /// A `keel-local` with these arguments, gone with its last clone.
+    pub async fn local(arguments: &[&str]) -> Self {
+        let local = Local::start(arguments).await;
+        Self { _local: Some(std::sync::Arc::new(local)), ..Self::at("", KEY) }.with_base()
+    }
+
+    fn with_base(mut self) -> Self {
+        self.base = self._local.as_ref().unwrap().base.clone();
+        self
+    }
+
+    /// The same Keel as another caller sees it.
+    #[must_use]
+    pub fn as_caller(&self, key: &str) -> Self {
+        Self { key: key.to_owned(), ..self.clone() }
+    }
+
+    /// The other tenant's key.
+    pub fn other_key() -> String {
+        var("KEEL_OTHER_API_KEY").unwrap_or_else(|| OTHER_KEY.to_owned())
+    }
+
+    /// The key with the client scope alone.
+    pub fn client_key() -> String {
+        var("KEEL_CLIENT_API_KEY").unwrap_or_else(|| CLIENT_KEY.to_owned())
+    }
+
+    /// Sends a request with a body and headers, as they are.
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+        let mut request =
+            self.client.request(method, format!("{}{path}", self.base)).timeout(PATIENCE).body(body);
+        if !self.key.is_empty() {
+            request = request.bearer_auth(&self.key);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Answer { status, headers, text: response.text().await.unwrap() }
+    }
+
+    /// `GET`
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], Vec::new()).await
+    }
+
+    /// `POST` with a JSON body.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send(Method::POST, path, &[], body.to_string().into_bytes()).await
+    }
+
+    /// Opens a stream.
+    pub async fn stream(&self, path: &str, last_event_id: Option<&str>) -> sse::Stream {
+        let mut request = self.client.get(format!("{}{path}", self.base)).bearer_auth(&self.key);
+        if let Some(id) = last_event_id {
+            request = request.header("last-event-id", id);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        sse::Stream::new(response)
+    }
+
+    /// A new session; its path.
+    pub async fn session(&self) -> String {
+        self.session_with(json!({})).await
+    }
+
+    /// A new session described so; its path.
+    pub async fn session_with(&self, description: Value) -> String {
+        let session = self.post("/v1/sessions", description).await.ok(201);
+        format!("/v1/sessions/{}", session["sessionId"].as_str().unwrap())
+    }
+
+    /// Says something; what became of it.
+    pub async fn say(&self, session: &str, text: &str) -> Value {
+        self.post(&format!("{session}/input"), json!({ "text": text })).await.ok(201)
+    }
+
+    /// The session's events.
+    pub async fn events(&self, session: &str) -> Vec<Value> {
+        let mut events: Vec<Value> = Vec::new();
+        loop {
+            let after = events.last().map_or(json!(0), |event| event["seq"].clone());
+            let page = self.get(&format!("{session}/events?after={after}&limit=1000")).await.ok(200);
+            events.extend(page["events"].as_array().unwrap().iter().cloned());
+            if page["hasMore"] == false {
+                return events;
+            }
+        }
+    }
+
+    /// Waits until an event with this seq is there.
+    pub async fn wait_for_seq(&self, session: &str, seq: u64) {
+        let after = seq - 1;
+        let waiting = async {
+            loop {
+                let page = self.get(&format!("{session}/events?after={after}&wait=5")).await;
+                // The place before it may not be there yet either.
+                if page.status == 200 && !page.json()["events"].as_array().unwrap().is_empty() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the event comes");
+    }
+
+    /// Waits until no run is live; the session's row.
+    pub async fn settled(&self, session: &str) -> Value {
+        self.until(session, |row| !["pending", "running"].contains(&row["run"]["status"].as_str().unwrap()))
+            .await
+    }
+
+    /// Waits until the session's row is as wanted.
+    pub async fn until(&self, session: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let waiting = async {
+            loop {
+                let row = self.get(session).await.ok(200);
+                if wanted(&row) {
+                    return row;
+                }
+                // Not to be lucky: only so as not to ask a thousand times a second. PATIENCE bounds the whole.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the session comes to be as wanted")
+    }
+
+    /// Claims a session's run as an owner; the lease.
+    pub async fn claim(&self, session: &str, owner: &str) -> Value {
+        let id = session.rsplit('/').next().unwrap();
+        let claimed = self.post("/v1/runs/claim", json!({ "owner": owner, "sessionId": id })).await.ok(200);
+        json!({ "owner": claimed["lease"]["owner"], "epoch": claimed["lease"]["epoch"] })
+    }
+
+    /// Commits one event as an owner.
+    pub async fn commit(&self, session: &str, lease: &Value, event: Value) -> Answer {
+        self.post(&format!("{session}/commits"), json!({ "lease": lease, "events": [event] })).await
+    }
+}
+
+/// An answer of a model that names its inputs.
+pub fn answer(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
+    json!({
+        "kind": "assistant.message",
+        "generationId": generation,
+        "payload": {
+            "role": "assistant",
+            "content": [{ "type": "text", "text": text }],
+            "inputSeqs": input_seqs,
+            "stopReason": "end_turn",
+        },
+    })
+}
+
+/// The kinds of events, in order.
+pub fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["kind"].as_str().unwrap()).collect()
+}
+
+/// Asserts L2 of a ledger.
+#[track_caller]
+pub fn assert_gap_free(events: &[Value]) {
+    let seqs: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's configuration is its environment")]
+fn var(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

@@ -1,0 +1,13 @@
+//! The contract, rule by rule, as a client or an owner sees it over HTTP. Runs against any deployment (see `keel_tests`).
+
+mod answers;
+mod bad_input;
+mod classes;
+mod delivery;
+mod idempotency;
+mod ledger;
+mod reading;
+mod sessions;
+mod settling;
+mod validation;
+mod wire;
