@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use keel_kernel::{Head, Kind, Seq};
+use keel_kernel::{Epoch, Event, Head, Kind, Seq};
 use keel_ledger::SessionKey;
+use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 use keel_ledger::wakes::Listener;
 use keel_web::Problem;
@@ -52,10 +53,59 @@ enum State {
 /// Where a reader is among the token frames.
 struct Partials {
     after: String,
-    /// The generation being read, and the chunk it comes to next.
-    reading: Option<(String, u32)>,
+    /// The generation being read.
+    reading: Option<Reading>,
+    /// A generation whose owner was replaced before it ended: dead, unless the ledger turns out to hold it.
+    orphan: Option<Reading>,
     /// Its final text was delivered: what is left of it is old news.
     committed: Option<String>,
+}
+
+/// A generation, as far as it was read.
+struct Reading {
+    epoch: Epoch,
+    generation: String,
+    next: u32,
+    /// It was shown, and neither its message nor its death was.
+    open: bool,
+}
+
+impl Reading {
+    /// R3a: an owner that was killed could not say so itself.
+    fn dies(&mut self, out: &mut BytesMut) {
+        if std::mem::take(&mut self.open) {
+            let (epoch, generation, index) = (self.epoch, self.generation.clone(), self.next);
+            let dead = Some("lost".to_owned());
+            frame::partial(out, &PartialChunk { epoch, generation, index, text: String::new(), dead });
+        }
+    }
+}
+
+impl Partials {
+    /// An owner's event: what was said under an earlier epoch, or under a run that it ends, can end no other way now.
+    fn heard(&mut self, event: &Event, out: &mut BytesMut) {
+        let generation = match event.kind {
+            Kind::AssistantMessage => event.payload.get("generationId").and_then(|id| id.as_str()),
+            _ => None,
+        };
+        for reading in self.orphan.iter_mut().chain(&mut self.reading) {
+            if generation.is_some_and(|generation| generation == reading.generation) {
+                reading.open = false;
+            } else if event.epoch > Some(reading.epoch)
+                || (event.kind == Kind::RunFinished && event.epoch == Some(reading.epoch))
+            {
+                reading.dies(out);
+            }
+        }
+        if generation.is_some() {
+            self.committed = generation.map(str::to_owned);
+        }
+    }
+
+    /// Whether a generation seems to have died, and only the ledger can tell.
+    fn in_doubt(&self) -> bool {
+        self.orphan.as_ref().is_some_and(|orphan| orphan.open)
+    }
 }
 
 impl Feed {
@@ -73,7 +123,7 @@ impl Feed {
             false => None,
             true => {
                 let after = streams.rows.partials_from_now(&at).await?;
-                Some(Partials { after, reading: None, committed: None })
+                Some(Partials { after, reading: None, orphan: None, committed: None })
             }
         };
         let now = Instant::now();
@@ -157,27 +207,22 @@ impl Feed {
     async fn look(&mut self, out: &mut BytesMut) -> Result<bool, Problem> {
         // Token frames first: once a message is committed, what is left of its frames is old news.
         self.look_for_partials(out).await?;
-        let page = self.streams.ledger.events(&self.at, self.cursor, PAGE, Consistency::Eventual).await?;
+        let in_doubt = self.partials.as_ref().is_some_and(Partials::in_doubt);
+        let consistency = if in_doubt { Consistency::Strong } else { Consistency::Eventual };
+        let page = self.streams.ledger.events(&self.at, self.cursor, PAGE, consistency).await?;
         for event in &page.events {
+            if let Some(partials) = &mut self.partials {
+                partials.heard(event, out);
+            }
             frame::committed(out, event);
             self.cursor = event.seq;
-            match (event.kind, &mut self.partials) {
-                (Kind::AssistantMessage, Some(partials)) => {
-                    let generation = event.payload.get("generationId").and_then(|id| id.as_str());
-                    partials.committed = generation.map(str::to_owned);
-                }
-                (Kind::UserMessage, _) => self.live = true,
-                (
-                    Kind::AssistantMessage
-                    | Kind::ToolResult
-                    | Kind::Compaction
-                    | Kind::RunFinished
-                    | Kind::ExternalEvent
-                    | Kind::RunStarted
-                    | Kind::RunFailed,
-                    _,
-                ) => {}
-            }
+            self.live |= event.kind == Kind::UserMessage;
+        }
+        if let Some(orphan) = self.partials.as_mut().and_then(|partials| partials.orphan.as_mut())
+            && in_doubt
+            && !page.has_more
+        {
+            orphan.dies(out); // its owner is fenced, and the ledger as of now does not hold it
         }
         let asks = page.events.iter().any(|event| event.kind == Kind::RunFinished)
             || (page.events.is_empty() && self.live && self.live_at.elapsed() >= HEARTBEAT);
@@ -200,20 +245,26 @@ impl Feed {
     async fn look_for_partials(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         let Some(partials) = &mut self.partials else { return Ok(()) };
         for (sk, chunk) in self.streams.rows.partials(&self.at, &partials.after).await? {
-            let expected = match &partials.reading {
-                Some((generation, next)) if *generation == chunk.generation => *next,
-                _ => 0,
-            };
-            let is_next = chunk.index == expected;
+            let reading = partials.reading.take_if(|reading| reading.generation == chunk.generation);
+            let is_next = chunk.index == reading.as_ref().map_or(0, |reading| reading.next);
             // A hole closes with the next look, or never; only the last chunk of a dead generation may follow one.
             if !is_next && chunk.dead.is_none() {
+                partials.reading = reading.or(partials.reading.take());
                 break;
             }
+            if let Some(before) = partials.reading.take()
+                && before.epoch < chunk.epoch
+            {
+                partials.orphan = Some(before);
+            }
             partials.after = sk;
-            partials.reading = Some((chunk.generation.clone(), chunk.index + 1));
-            if partials.committed.as_deref() != Some(&chunk.generation) {
+            let is_news = partials.committed.as_deref() != Some(&chunk.generation);
+            let open = is_news && chunk.dead.is_none();
+            if is_news {
                 frame::partial(out, &chunk);
             }
+            let (epoch, generation, next) = (chunk.epoch, chunk.generation, chunk.index + 1);
+            partials.reading = Some(Reading { epoch, generation, next, open });
         }
         Ok(())
     }

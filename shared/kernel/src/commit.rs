@@ -250,7 +250,7 @@ fn append(
             }
         }
         Facts::Assistant(message) => {
-            check_answer(&next.head, message)?;
+            check_answer(next, message)?;
             if !message.failed {
                 next.new_calls.extend(message.calls.iter().map(|call| call.id.clone()));
             }
@@ -292,17 +292,21 @@ fn append(
 }
 
 /// A1, V2: what a message says it saw is unanswered input, and its call ids are new.
-fn check_answer(head: &Head, message: &AssistantMessage) -> Result<(), Refusal> {
-    if let Some(seq) = message.input_seqs.iter().flatten().find(|seq| !head.ledger.unanswered.contains(seq)) {
+fn check_answer(next: &Decision, message: &AssistantMessage) -> Result<(), Refusal> {
+    let ledger = &next.head.ledger;
+    if let Some(seq) = message.input_seqs.iter().flatten().find(|seq| !ledger.unanswered.contains(seq)) {
         return Err(Refusal::NotUnanswered(*seq));
     }
     if message.failed {
         return Ok(()); // its calls are never made
     }
-    if let Some(call) = message.calls.iter().find(|call| head.ledger.open_calls.contains(&call.id)) {
+    // The head knows the open calls; the store is asked about those that have a result; this commit may have made both.
+    let results = next.keys.iter().filter(|claim| claim.name == KeyName::ToolCallId).map(|claim| &claim.key);
+    let used: BTreeSet<&DedupeKey> = ledger.open_calls.iter().chain(&next.new_calls).chain(results).collect();
+    if let Some(call) = message.calls.iter().find(|call| used.contains(&call.id)) {
         return Err(Refusal::CallIdReused(call.id.to_string()));
     }
-    if head.ledger.open_calls.len() + message.calls.len() > caps::OPEN_CALLS {
+    if ledger.open_calls.len() + message.calls.len() > caps::OPEN_CALLS {
         return Err(Refusal::LimitReached { what: "open tool calls", limit: caps::OPEN_CALLS });
     }
     Ok(())

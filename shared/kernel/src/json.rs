@@ -210,13 +210,28 @@ impl Reader {
         if double.abs() > caps::INTEGER_MAX && (whole || double.abs() < 1e21) {
             return Err(self.fault("is an integer beyond ±9007199254740991; send it as a string"));
         }
-        if Decimal::of(raw) != Decimal::of(&format!("{double:e}")) {
+        if !held(raw, double) {
             return Err(self.fault("is a number that a double cannot hold; send it as a string"));
         }
         self.text.push_str(raw);
         serde_json::from_str(raw).map_err(|_| self.fault("is a number that a double cannot hold"))
     }
 }
+
+/// Whether the numeral says what the double does: its shortest spelling, or its value to as many digits as the numeral
+/// has, for many writers print 17. (Where two spellings are equally short and near, writers differ; the canonical form's
+/// choice is taken too.)
+fn held(raw: &str, double: f64) -> bool {
+    let wanted = Decimal::of(raw);
+    let Some(digits) = wanted.as_ref().map(|decimal| decimal.digits.len()) else { return false };
+    wanted == Decimal::of(&format!("{double:e}"))
+        || (digits <= DIGITS_MAX
+            && (wanted == Decimal::of(&format!("{double:.*e}", digits.saturating_sub(1)))
+                || wanted == Decimal::of(&canonical(&Value::from(double)))))
+}
+
+/// No double has more significant digits.
+const DIGITS_MAX: usize = 768;
 
 fn push_name(text: &mut String, name: &str) {
     text.push_str(&serde_json::to_string(name).expect("a string serialises"));
@@ -300,7 +315,8 @@ mod tests {
             (r#"{"a":1e400}"#, "/a"),
             (r#"{"a":1e-400}"#, "/a"),
             (r#"{"a":1e99999999999999999999}"#, "/a"),
-            (r#"{"a":0.1000000000000000055511151231257827}"#, "/a"),
+            (r#"{"a":0.1000000000000000055511151231257828}"#, "/a"),
+            (r#"{"a":0.30000000000000002}"#, "/a"),
             (r#"{"a/b":{"~":1e999}}"#, "/a~1b/~0"),
         ] {
             assert_eq!(refused_at(text), pointer, "{text}");
@@ -309,9 +325,14 @@ mod tests {
         for text in ["[NaN]", "[Infinity]", "[01]", "[1.]", "{\"a\":1,}", "", "[\"\u{1}\"]", "nul"] {
             assert!(Document::read(text).is_err(), "{text}");
         }
-        for text in
-            ["[9007199254740991,-9007199254740991]", "[1e21,1.0,0.1,1E2,-0,0e999999999999999999999,5e-324]"]
-        {
+        for text in [
+            "[9007199254740991,-9007199254740991]",
+            "[1e21,1.0,0.1,1E2,-0,0e999999999999999999999,5e-324]",
+            // As C's %.17g prints them, and to more digits than anybody needs.
+            "[0.29999999999999999,0.10000000000000001,4.9406564584124654e-324,0.1000000000000000055511151231257827]",
+            // A tie between two spellings, and the double itself.
+            "[1475861365257754.2,1475861365257754.25]",
+        ] {
             assert_eq!(Document::read(text).unwrap().text(), text);
         }
     }

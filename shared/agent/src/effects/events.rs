@@ -4,12 +4,19 @@ use keel_kernel::event::ToolCall;
 use keel_kernel::{DedupeKey, KeyName, Kind, NewEvent, Payload, Seq};
 use serde_json::{Value, json};
 
-use super::{Ports, RunContext, Tally};
+use super::{Ports, RunContext, Said, Tally};
 use crate::provider::{Answer, Block, StopReason};
 use crate::tool::ToolOutput;
 
-/// The most of a text that goes into an event whole, in bytes. What a payload may hold, with room for the rest of it.
+/// The most of a text that goes into an event whole, in bytes as JSON spells it. What a payload may hold, with room for
+/// the rest of it.
 const TEXT_MAX: usize = 200 * 1024;
+/// Where the rest was left out.
+const CUT: &str = "\n[cut]";
+/// The most of a name.
+const NAME_MAX: usize = 128;
+/// The most tools that a summary tells of one by one; the others are counted.
+pub(super) const TIMINGS_MAX: usize = 256;
 
 /// What an attempt's summary says it came to (V4).
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +36,62 @@ fn event(
 
 /// A text without what a payload may not hold, cut to what it can.
 pub(super) fn fit(text: &str) -> String {
-    let mut end = text.len().min(TEXT_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+    Fitting::text().whole(text, CUT)
+}
+
+/// A name, cut to what an event has room for beside its text.
+pub(super) fn name(text: &str) -> String {
+    Fitting { room: NAME_MAX, full: false }.whole(text, "…")
+}
+
+/// Room for a text in an event, taken piece by piece.
+#[derive(Debug)]
+pub(super) struct Fitting {
+    room: usize,
+    full: bool,
+}
+
+impl Fitting {
+    pub(super) fn text() -> Self {
+        Self { room: TEXT_MAX, full: false }
     }
-    let cut = &text[..end];
-    let mut fitting = cut.replace('\0', "\u{fffd}");
-    if end < text.len() {
-        fitting.push_str("\n[cut]");
+
+    /// What there is room for of the next piece, as a payload may hold it.
+    pub(super) fn take(&mut self, text: &str) -> String {
+        let mut fitting = String::with_capacity(text.len().min(self.room));
+        for char in text.chars() {
+            let char = if char == '\0' { char::REPLACEMENT_CHARACTER } else { char };
+            self.full |= spelled(char) > self.room;
+            if self.full {
+                break;
+            }
+            self.room -= spelled(char);
+            fitting.push(char);
+        }
+        fitting
     }
-    fitting
+
+    /// Something had no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn whole(mut self, text: &str, mark: &str) -> String {
+        let mut fitting = self.take(text);
+        if self.full {
+            fitting.push_str(mark);
+        }
+        fitting
+    }
+}
+
+/// How many bytes JSON spells a character with.
+fn spelled(char: char) -> usize {
+    match char {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        control if control < ' ' => 6,
+        other => other.len_utf8(),
+    }
 }
 
 /// An answer, or a failure to give one (A1: `presented` is the snapshot its request was prepared from).
@@ -66,25 +119,19 @@ pub(super) fn assistant(
     event(Kind::AssistantMessage, &payload, key)
 }
 
-/// What a stopped model had said so far. It answers nothing (A2).
-pub(super) fn aborted(
-    run: &RunContext,
-    ports: &Ports<'_>,
-    generation_id: &str,
-    said: &str,
-    presented: &[Seq],
-) -> NewEvent {
-    let text = fit(said);
+/// What a stopped model had said so far. It answers nothing (A2), and names what its request presented (A1).
+pub(super) fn aborted(run: &RunContext, ports: &Ports<'_>, said: &Said) -> NewEvent {
+    let text = format!("{}{}", said.text, if said.cut { CUT } else { "" });
     let content = if text.is_empty() { Vec::new() } else { vec![Block::Text { text }] };
     let answer = Answer { content, stop_reason: StopReason::Aborted, ..Answer::failed("cancelled") };
-    assistant(run, ports, generation_id, &answer, presented).expect("its text was made to fit")
+    assistant(run, ports, &said.generation_id, &answer, &said.presented).expect("its text was made to fit")
 }
 
 /// A tool's result. The ledger holds one per call (I7).
 pub(super) fn tool_result(call: &ToolCall, output: &ToolOutput) -> NewEvent {
     let payload = json!({
         "toolCallId": call.id,
-        "toolName": call.name,
+        "toolName": name(&call.name),
         "content": [{ "type": "text", "text": fit(&output.text) }],
         "isError": output.is_error,
     });
@@ -113,6 +160,7 @@ pub(super) fn run_finished(
         "provider": ports.provider.name(),
         "model": ports.provider.model(run.model.as_deref()),
         "tokens": tally.usage,
+        "toolCalls": tally.calls,
         "toolTimings": tally.timings,
         "durationMs": duration,
     });
@@ -132,8 +180,13 @@ mod tests {
     #[test]
     fn a_text_is_made_to_fit() {
         assert_eq!(fit("a\0b"), "a\u{fffd}b");
-        let long = "é".repeat(TEXT_MAX);
-        let fitting = fit(&long);
-        assert!(fitting.len() <= TEXT_MAX + 6 && fitting.ends_with("[cut]"));
+        for char in ["é", "\"", "\u{1}", "\n", "\u{7f}"] {
+            let fitting = fit(&char.repeat(TEXT_MAX + 1));
+            let spelled = serde_json::to_string(&fitting).unwrap().len();
+            assert!(
+                (TEXT_MAX - 6..=TEXT_MAX + 9).contains(&spelled) && fitting.ends_with("[cut]"),
+                "{char:?}"
+            );
+        }
     }
 }

@@ -8,10 +8,13 @@ use keel_kernel::Seq;
 use keel_kernel::event::Facts;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Attempt, Ended, Interrupt, events, interrupted};
+use super::{Attempt, Concluded, Ended, Interrupt, Said, events, interrupted};
 use crate::desk::{DeskError, Partial};
 use crate::partials::Chunker;
 use crate::provider::{Answer, Block, Delta, Message, Request, StopReason};
+
+/// How a generation died whose owner was replaced.
+const LOST: &str = "lost";
 
 /// What became of a request.
 pub(super) enum Generated {
@@ -20,13 +23,7 @@ pub(super) enum Generated {
     /// It is committed; decide again.
     GoOn,
     /// It was stopped, having said this much.
-    Interrupted(Interrupt, String),
-}
-
-/// How a model's stream ended.
-enum Streamed {
-    Done(Answer),
-    Interrupted(Interrupt, String),
+    Interrupted(Interrupt, Said),
 }
 
 impl Attempt<'_> {
@@ -43,26 +40,36 @@ impl Attempt<'_> {
             generation_id: generation_id.clone(),
         };
         self.tally.turns += 1;
-        let mut answer = match self.stream(request).await? {
-            Streamed::Done(answer) => answer,
-            Streamed::Interrupted(interrupt, said) => return Ok(Generated::Interrupted(interrupt, said)),
+        let mut teller = Teller::new(&generation_id);
+        let mut answer = match self.stream(request, &mut teller).await? {
+            Ok(answer) => answer,
+            Err(interrupt) => {
+                let said =
+                    Said { generation_id, presented, text: teller.said, cut: teller.fitting.is_full() };
+                return Ok(Generated::Interrupted(interrupt, said));
+            }
         };
         self.tally.usage.input += answer.usage.input;
         self.tally.usage.output += answer.usage.output;
         self.tally.stop = Some(answer.stop_reason);
         self.make_ids_unique(&mut answer, &generation_id);
-        self.commit_answer(&generation_id, &answer, &presented).await
+        let generated = self.commit_answer(&teller, &answer, &presented).await;
+        if matches!(generated, Err(DeskError::Lost)) {
+            self.tell_end(&teller, LOST).await;
+        }
+        generated
     }
 
     async fn commit_answer(
         &mut self,
-        generation_id: &str,
+        teller: &Teller,
         answer: &Answer,
         presented: &[Seq],
     ) -> Result<Generated, DeskError> {
         let failed = matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
         let has_calls = answer.content.iter().any(|block| matches!(block, Block::ToolCall { .. }));
-        let refused = match events::assistant(self.run, &self.ports, generation_id, answer, presented) {
+        let id = &teller.generation_id;
+        let refused = match events::assistant(self.run, &self.ports, id, answer, presented) {
             Ok(event) if failed => {
                 let why = answer.error.as_deref().unwrap_or("the model failed");
                 return self.fail(vec![event], why).await.map(Generated::Ended);
@@ -72,61 +79,77 @@ impl Attempt<'_> {
                 Err(DeskError::Refused(refusal)) => refusal,
                 Err(error) => return Err(error),
             },
-            Ok(event) => {
-                let ended = self.conclude(Some(event), presented).await?;
-                return Ok(ended.map_or(Generated::GoOn, Generated::Ended));
-            }
+            Ok(event) => match self.conclude(Some(event), presented).await? {
+                Concluded::Ended(ended) => return Ok(Generated::Ended(ended)),
+                Concluded::GoesOn => return Ok(Generated::GoOn),
+                Concluded::Refused(refusal) => refusal,
+            },
             Err(refusal) => refusal,
         };
         // What the model said cannot stand in the ledger: the attempt failed, and says why (A3).
+        if !failed {
+            self.tell_end(teller, "error").await;
+        }
         let answer = Answer::failed(format!("the answer was refused: {refused}"));
-        let event = events::assistant(self.run, &self.ports, generation_id, &answer, presented)
-            .map_err(DeskError::Refused)?;
+        let event =
+            events::assistant(self.run, &self.ports, id, &answer, presented).map_err(DeskError::Refused)?;
         let why = answer.error.unwrap_or_default();
         self.fail(vec![event], &why).await.map(Generated::Ended)
     }
 
-    /// Streams the request, handing its text on in chunks.
-    async fn stream(&mut self, request: Request) -> Result<Streamed, DeskError> {
-        let mut teller = Teller::new(&request.generation_id);
+    /// Streams the request, handing its text on in chunks. R3a: whichever way it dies, its last partial says so.
+    async fn stream(
+        &mut self,
+        request: Request,
+        teller: &mut Teller,
+    ) -> Result<Result<Answer, Interrupt>, DeskError> {
+        let end = match self.listen(request, teller).await {
+            Err(DeskError::Lost) => {
+                self.tell_end(teller, LOST).await;
+                return Err(DeskError::Lost);
+            }
+            end => end?,
+        };
+        match &end {
+            Ok(answer) if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) => {
+                self.tell_end(teller, "error").await;
+            }
+            Ok(_) => {
+                let chunk = teller.chunker.flush();
+                self.tell(teller, chunk).await?;
+            }
+            Err(Interrupt::Cancel) => self.tell_end(teller, "aborted").await,
+            Err(Interrupt::HandOver) => self.tell_end(teller, "handed_over").await,
+        }
+        Ok(end)
+    }
+
+    async fn listen(
+        &mut self,
+        request: Request,
+        teller: &mut Teller,
+    ) -> Result<Result<Answer, Interrupt>, DeskError> {
         let mut deltas = self.ports.provider.stream(request);
         let mut signals = self.signals.clone();
         let mut stop = Box::pin(interrupted(&mut signals));
-        let end = loop {
+        loop {
             tokio::select! {
                 biased;
-                interrupt = &mut stop => break Err(interrupt?),
+                interrupt = &mut stop => return Ok(Err(interrupt?)),
                 () = sleep_until(teller.due()), if teller.chunker.due_ms().is_some() => {
                     let chunk = teller.chunker.flush();
-                    self.tell(&mut teller, chunk).await?;
+                    self.tell(teller, chunk).await?;
                 }
                 delta = deltas.next() => match delta {
                     Some(Delta::Text(text)) => {
                         let chunk = teller.hear(&text);
-                        self.tell(&mut teller, chunk).await?;
+                        self.tell(teller, chunk).await?;
                     }
-                    Some(Delta::Done(answer)) => break Ok(answer),
-                    None => break Ok(Answer::failed("the model's stream ended in the middle")),
+                    Some(Delta::Done(answer)) => return Ok(Ok(answer)),
+                    None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
                 },
             }
-        };
-        drop(deltas); // stops the request
-        let dead = match &end {
-            Ok(answer) => {
-                matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted).then_some("error")
-            }
-            Err(Interrupt::Cancel) => Some("aborted"),
-            Err(Interrupt::HandOver) => Some("handed_over"),
-        };
-        if dead.is_none() {
-            let chunk = teller.chunker.flush();
-            self.tell(&mut teller, chunk).await?;
         }
-        self.tell_end(&teller, dead).await?;
-        Ok(match end {
-            Ok(answer) => Streamed::Done(answer),
-            Err(interrupt) => Streamed::Interrupted(interrupt, teller.said),
-        })
     }
 
     async fn tell(&self, teller: &mut Teller, chunk: Option<String>) -> Result<(), DeskError> {
@@ -148,18 +171,16 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// R3a: a generation that dies says so with its last partial.
-    async fn tell_end(&self, teller: &Teller, dead: Option<&'static str>) -> Result<(), DeskError> {
-        let Some(dead) = dead else { return Ok(()) };
+    /// R3a: a generation that dies says so with its last partial, as well as it can: readers find out anyhow.
+    async fn tell_end(&self, teller: &Teller, dead: &'static str) {
         let partial = Partial {
             generation_id: teller.generation_id.clone(),
             index: teller.told,
             text: String::new(),
             dead: Some(dead),
         };
-        match self.ports.desk.partial(partial).await {
-            Err(DeskError::Lost) => Err(DeskError::Lost),
-            Ok(()) | Err(DeskError::Store(_) | DeskError::Refused(_)) => Ok(()),
+        if let Err(error) = self.ports.desk.partial(partial).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a generation died unheard");
         }
     }
 
@@ -197,6 +218,7 @@ struct Teller {
     started: Instant,
     chunker: Chunker,
     said: String,
+    fitting: events::Fitting,
     told: u32,
     silent: bool,
 }
@@ -208,12 +230,15 @@ impl Teller {
             started: Instant::now(),
             chunker: Chunker::default(),
             said: String::new(),
+            fitting: events::Fitting::text(),
             told: 0,
             silent: false,
         }
     }
 
+    /// Takes a delta. What the ledger could not hold is not told either: R3a, it would not be a prefix of what is there.
     fn hear(&mut self, text: &str) -> Option<String> {
+        let text = &self.fitting.take(text);
         self.said.push_str(text);
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.chunker.push(text, now)

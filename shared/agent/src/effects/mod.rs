@@ -10,7 +10,7 @@ mod tools;
 use keel_kernel::event::ToolCall;
 use keel_kernel::run::Outcome;
 use keel_kernel::transcript::History;
-use keel_kernel::{NewEvent, RunStatus, Seq};
+use keel_kernel::{NewEvent, Refusal, RunStatus, Seq};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -93,6 +93,7 @@ pub async fn answer(
             turns: 0,
             usage: Usage::default(),
             stop: None,
+            calls: 0,
             timings: Vec::new(),
         },
     };
@@ -108,7 +109,21 @@ struct Tally {
     turns: u32,
     usage: Usage,
     stop: Option<StopReason>,
+    /// Tools run.
+    calls: u32,
+    /// The first of them, one by one.
     timings: Vec<serde_json::Value>,
+}
+
+/// What a model had said when it was stopped.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    generation_id: String,
+    presented: Vec<Seq>,
+    /// As much as an event holds.
+    text: String,
+    /// There was more.
+    cut: bool,
 }
 
 struct Attempt<'a> {
@@ -162,13 +177,18 @@ impl Attempt<'_> {
                     Generated::Interrupted(interrupt, _) => Some(interrupt),
                 },
                 Next::Finish => match self.conclude(None, &[]).await? {
-                    Some(ended) => return Ok(ended),
-                    None => None,
+                    Concluded::Ended(ended) => return Ok(ended),
+                    Concluded::GoesOn => None,
+                    Concluded::Refused(refusal) => return Err(DeskError::Refused(refusal)),
                 },
             };
             match interrupt {
                 None => {}
-                Some(Interrupt::Cancel) => return self.abort(String::new()).await,
+                // No request was being answered: the message that says so saw nothing.
+                Some(Interrupt::Cancel) => {
+                    let generation_id = (self.ports.new_id)();
+                    return self.abort(Said { generation_id, ..Said::default() }).await;
+                }
                 Some(Interrupt::HandOver) => {
                     self.ports.desk.release().await?;
                     return Ok(Ended::HandedOver);
@@ -195,34 +215,40 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Settles a success with the last answer, if there is one; `None` where a guide came first and the run goes on
-    /// (D3). An input that commits meanwhile is seen: the settle is for the ledger as it was read (S4).
+    /// Settles a success with the last answer, if there is one, unless a guide came first (D3). An input that commits
+    /// meanwhile is seen: the settle is for the ledger as it was read (S4).
     async fn conclude(
         &mut self,
         answer: Option<NewEvent>,
         presented: &[Seq],
-    ) -> Result<Option<Ended>, DeskError> {
+    ) -> Result<Concluded, DeskError> {
+        let mut with_summary = true;
         loop {
             self.refresh().await?;
             // A guide that this attempt may not answer any more counts as newer input, and starts the next run.
             let may_go_on = self.tally.turns < self.run.max_turns;
             if may_go_on && self.history.guide_waits(self.run.watermark, presented) {
-                if let Some(answer) = answer {
-                    self.ports.desk.commit(vec![answer]).await?;
-                }
-                return Ok(None);
+                return match answer {
+                    None => Ok(Concluded::GoesOn),
+                    Some(answer) => match self.ports.desk.commit(vec![answer]).await {
+                        Ok(()) => Ok(Concluded::GoesOn),
+                        Err(DeskError::Refused(refusal)) => Ok(Concluded::Refused(refusal)),
+                        Err(error) => Err(error),
+                    },
+                };
             }
-            let summary = events::run_finished(self.run, &self.ports, &self.tally, Status::Done, None);
-            let last: Vec<NewEvent> = answer.iter().cloned().chain([summary]).collect();
+            let mut last: Vec<NewEvent> = answer.iter().cloned().collect();
+            if with_summary {
+                last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Done, None));
+            }
             match self.settle(Outcome::Succeeded, last, Some(self.history.seq())).await {
-                Ok(SettleAnswer::Settled(status)) => return Ok(Some(Ended::Settled(status))),
+                Ok(SettleAnswer::Settled(status)) => return Ok(Concluded::Ended(Ended::Settled(status))),
                 Ok(SettleAnswer::Moved) => {}
-                Err(DeskError::Refused(refusal)) => {
-                    return self
-                        .fail(Vec::new(), &format!("the answer was refused: {refusal}"))
-                        .await
-                        .map(Some);
+                Err(DeskError::Refused(refusal)) if with_summary => {
+                    without_last_words(&refusal); // S2
+                    with_summary = false;
                 }
+                Err(DeskError::Refused(refusal)) => return Ok(Concluded::Refused(refusal)),
                 Err(error) => return Err(error),
             }
         }
@@ -236,7 +262,7 @@ impl Attempt<'_> {
 
     /// A client asked to stop: open calls get an error result, what was said so far is kept as aborted (A2), and the
     /// run settles as cancelled, all in one write.
-    async fn abort(&mut self, said: String) -> Result<Ended, DeskError> {
+    async fn abort(&mut self, said: Said) -> Result<Ended, DeskError> {
         self.refresh().await?;
         let transcript = self.history.transcript(self.run.watermark);
         let output = ToolOutput::error("not finished: the run was cancelled");
@@ -251,8 +277,7 @@ impl Attempt<'_> {
             }
         }
         self.tally.stop = Some(StopReason::Aborted);
-        let id = (self.ports.new_id)();
-        last.push(events::aborted(self.run, &self.ports, &id, &said, &transcript.presented));
+        last.push(events::aborted(self.run, &self.ports, &said));
         last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Cancelled, None));
         self.settle_or_bare(Outcome::Cancelled, last).await
     }
@@ -261,10 +286,7 @@ impl Attempt<'_> {
     async fn settle_or_bare(&mut self, outcome: Outcome, last: Vec<NewEvent>) -> Result<Ended, DeskError> {
         let settled = match self.settle(outcome, last, None).await {
             Err(DeskError::Refused(refusal)) => {
-                tracing::warn!(
-                    error = &refusal as &dyn std::error::Error,
-                    "an attempt settles without its last events"
-                );
+                without_last_words(&refusal);
                 self.settle(outcome, Vec::new(), None).await?
             }
             settled => settled?,
@@ -283,6 +305,19 @@ impl Attempt<'_> {
     ) -> Result<SettleAnswer, DeskError> {
         self.ports.desk.settle(outcome, events, at).await
     }
+}
+
+/// How the end of an attempt's work went.
+enum Concluded {
+    Ended(Ended),
+    /// A guide came first.
+    GoesOn,
+    /// The answer cannot stand in the ledger.
+    Refused(Refusal),
+}
+
+fn without_last_words(refusal: &Refusal) {
+    tracing::warn!(error = refusal as &dyn std::error::Error, "an attempt settles without its last events");
 }
 
 /// Waits until a signal interrupts what is being done; an error where the lease is lost.

@@ -29,12 +29,15 @@ impl Attempt<'_> {
                 done = running.next() => {
                     let Some((call, output, took)) = done else { return Ok(None) };
                     self.ports.desk.commit(vec![events::tool_result(call, &output)]).await?;
-                    self.tally.timings.push(json!({
-                        "toolCallId": call.id,
-                        "name": call.name,
-                        "durationMs": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-                        "isError": output.is_error,
-                    }));
+                    self.tally.calls += 1;
+                    if self.tally.timings.len() < events::TIMINGS_MAX {
+                        self.tally.timings.push(json!({
+                            "toolCallId": call.id,
+                            "name": events::name(&call.name),
+                            "durationMs": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                            "isError": output.is_error,
+                        }));
+                    }
                 }
             }
         }

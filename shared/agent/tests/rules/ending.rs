@@ -231,7 +231,6 @@ async fn s4_input_after_a_cancel_starts_the_next_run() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "bug: D5, A1: an aborted message names inputs that came after its request was prepared"]
 async fn d5_a1_an_aborted_message_names_what_its_request_presented() {
     let ledger = Ledger::new();
     ledger.queue("!stream 100 50");
@@ -260,7 +259,6 @@ async fn s2_a_summary_that_is_refused_does_not_change_a_failures_or_a_cancels_ou
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "bug: S2: a success whose run.finished is refused settles as failed, and its answer is dropped"]
 async fn s2_a_summary_that_is_refused_does_not_change_a_successs_outcome() {
     let ledger = Ledger::new();
     *ledger.refuse_summaries.lock().unwrap() = true;
@@ -305,7 +303,6 @@ async fn r3_partials_that_fail_leave_no_hole_and_do_not_touch_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "bug: R3a: a generation whose answer is refused sends no last partial"]
 async fn r3a_a_generation_whose_answer_is_refused_says_that_it_died() {
     let ledger = Ledger::new();
     // I4a: no payload holds this number, so the answer becomes a failed message without its text.
@@ -315,7 +312,6 @@ async fn r3a_a_generation_whose_answer_is_refused_says_that_it_died() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "bug: R3a: an owner that lost its lease sends no last partial"]
 async fn r3a_a_fenced_owners_generation_says_that_it_died() {
     let ledger = Ledger::new();
     ledger.queue("!stream 10 10000");

@@ -9,21 +9,16 @@ use crate::support::{event, key};
 
 impl Model {
     fn own(&self, events: &[Own]) -> Vec<NewEvent> {
-        let mut used: Vec<u8> = Vec::new();
         let mut made = Vec::new();
         for own in events {
             made.push(match own {
                 Own::Answer { generation, inputs, calls, stop } => {
-                    // Not twice in one commit: see `v2_a_call_id_is_not_reused_within_one_commit_either`.
-                    let calls: Vec<u8> = calls.iter().copied().filter(|call| !used.contains(call)).collect();
-                    used.extend(&calls);
-                    self.answer(*generation, *inputs, &calls, *stop)
+                    self.answer(*generation, *inputs, calls, *stop)
                 }
                 Own::Result { call, open, text } => {
                     let waiting = &self.session.head.ledger.open_calls;
                     let chosen = waiting.iter().cycle().nth(usize::from(*call)).filter(|_| *open);
                     let id = chosen.map_or(format!("c{call}"), ToString::to_string);
-                    used.extend(id[1..].parse::<u8>());
                     let value = json!({ "toolCallId": id, "text": text });
                     event(Kind::ToolResult, &value, Some((KeyName::ToolCallId, key(&id))))
                 }
