@@ -1,5 +1,10 @@
 # One verb per intent; the CI calls only these.
 CARGO := cargo
+# Tools that are not on the machine are built once into .tools, at these versions.
+NEXTEST_VERSION := 0.9.143
+DENY_VERSION := 0.20.2
+TOOLS := $(CURDIR)/.tools
+export PATH := $(TOOLS)/bin:$(PATH)
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -9,4 +14,28 @@ dev: ## Keel on this machine: http://127.0.0.1:4870, the ledger kept in .keel/
 	@$(CARGO) build -q -p keel-local
 	@exec target/debug/keel-local
 
-.PHONY: help dev
+test: check nextest ## everything that must hold: format, lints, rules, faults, the contract over HTTP, kill -9
+	$(CARGO) build --locked -p keel-local
+	$(CARGO) nextest run --locked --workspace
+
+check: ## format and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+contract: nextest ## the contract over HTTP: of KEEL_BASE_URL with KEEL_API_KEY, or of a keel-local of its own
+	$(CARGO) build -q -p keel-local
+	$(CARGO) nextest run -p keel-tests --test contract
+
+load: ## 50 sessions at once with 20 inputs each, half sent twice; prints the counts
+	$(CARGO) build -q -p keel-local
+	$(CARGO) test -q -p keel-tests --test local load -- --nocapture
+
+deny: ## licences, sources and bans of every dependency
+	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
+	$(CARGO) deny --offline check bans licenses sources
+
+nextest:
+	@command -v cargo-nextest >/dev/null \
+	  || $(CARGO) install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
+
+.PHONY: help dev test check contract load deny nextest

@@ -1,5 +1,11 @@
 //! The ledger from outside: over its memory twin, over the embedded DynamoDB, and over one that fails by script.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, and print what they measured"
+)]
+
 mod equivalence;
 mod faults;
 mod support;
