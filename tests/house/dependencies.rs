@@ -27,11 +27,15 @@ fn items(value: &Value) -> &[Value] {
 /// Our packages, each with those of ours that its shipped code (not its tests) depends on.
 fn ours(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let members: BTreeSet<&str> = items(&metadata["workspace_members"]).iter().map(text).collect();
-    let packages = || items(&metadata["packages"]).iter().filter(|package| members.contains(text(&package["id"])));
+    let packages =
+        || items(&metadata["packages"]).iter().filter(|package| members.contains(text(&package["id"])));
     let names: BTreeSet<&str> = packages().map(|package| text(&package["name"])).collect();
     let needs = |package: &Value| {
         let shipped = items(&package["dependencies"]).iter().filter(|need| need["kind"] != "dev");
-        shipped.map(|need| text(&need["name"]).to_owned()).filter(|name| names.contains(name.as_str())).collect()
+        shipped
+            .map(|need| text(&need["name"]).to_owned())
+            .filter(|name| names.contains(name.as_str()))
+            .collect()
     };
     packages().map(|package| (text(&package["name"]).to_owned(), needs(package))).collect()
 }
@@ -67,7 +71,8 @@ fn the_kernel_depends_on_nothing_that_acts() {
     let needs = items(&kernel.expect("it is a member")["dependencies"]).iter();
     let shipped: BTreeSet<&str> =
         needs.filter(|need| need["kind"] != "dev").map(|need| text(&need["name"])).collect();
-    let pure = BTreeSet::from(["serde", "serde_json", "serde_json_canonicalizer", "sha2", "thiserror", "time"]);
+    let pure =
+        BTreeSet::from(["serde", "serde_json", "serde_json_canonicalizer", "sha2", "thiserror", "time"]);
     assert!(shipped.is_subset(&pure), "{:?}", shipped.difference(&pure));
 }
 

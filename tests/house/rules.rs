@@ -113,7 +113,10 @@ fn every_rule_has_a_line_in_the_table_of_tests() {
         let quoted = line.split('`').skip(1).step_by(2).map(|name| name.rsplit("::").next().unwrap_or(name));
         for name in quoted.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')) {
             let is_test_name = !named_by(name).is_empty() && name.len() > 8;
-            assert!(!is_test_name || names.contains(name), "tests/README.md names `{name}`, which is no test");
+            assert!(
+                !is_test_name || names.contains(name),
+                "tests/README.md names `{name}`, which is no test"
+            );
         }
     }
 }

@@ -20,9 +20,10 @@ use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{
-    BehaviorVersion, Config, Credentials, IdentityCache, Region, SharedHttpClient,
+    BehaviorVersion, Config, Credentials, IdentityCache, Region, SharedAsyncSleep, SharedHttpClient,
     StalledStreamProtectionConfig,
 };
+use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dynoxide::{Database, DynoxideError};
@@ -90,6 +91,22 @@ impl Embedded {
         SharedHttpClient::new(Connector::new(self.database.clone(), self.dispatch))
     }
 
+    /// One request as DynamoDB's endpoint gets it: the operation's name from `x-amz-target`, and the JSON body. The
+    /// answer's status and JSON body.
+    pub async fn answer(&self, target: &str, body: Vec<u8>) -> (u16, String) {
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let database = self.database.clone();
+        let run = move || operations::run(&database, &operation, &body);
+        let answer = match self.dispatch {
+            Dispatch::Inline => run(),
+            Dispatch::Blocking => match tokio::task::spawn_blocking(run).await {
+                Ok(answer) => answer,
+                Err(_) => operations::Answer { status: 500, body: "{}".to_owned() },
+            },
+        };
+        (answer.status, answer.body)
+    }
+
     /// Deletes what is past its time to live and tells how many items that were. The store never does so by itself;
     /// DynamoDB does within days, so no reader may count on it.
     pub async fn sweep_expired(&self) -> Result<usize, SweepError> {
@@ -116,10 +133,15 @@ impl fmt::Debug for Embedded {
 /// for, and with paused time a timer that nothing needs is the one that fires. Credentials and endpoint are plainly
 /// invented, so a request that left the process by mistake would reach nobody and prove nothing.
 pub fn client_over(http_client: SharedHttpClient) -> Client {
+    client_at("http://embedded.invalid", http_client, TimeoutConfig::disabled())
+}
+
+/// A client of a DynamoDB at some address that takes any credentials, as emulators do. It retries nothing by itself.
+pub fn client_at(endpoint: &str, http_client: SharedHttpClient, timeouts: TimeoutConfig) -> Client {
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("local"))
-        .endpoint_url("http://embedded.invalid")
+        .endpoint_url(endpoint)
         .credentials_provider(Credentials::new(
             "not-a-real-key-id",
             "not-a-real-secret",
@@ -130,7 +152,8 @@ pub fn client_over(http_client: SharedHttpClient) -> Client {
         // The default cache works with a clock and a load timeout; these credentials need neither.
         .identity_cache(IdentityCache::no_cache())
         .retry_config(RetryConfig::disabled())
-        .timeout_config(TimeoutConfig::disabled())
+        .timeout_config(timeouts)
+        .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .http_client(http_client)
         .build();

@@ -8,11 +8,14 @@ use std::net::SocketAddr;
 pub(crate) const DEV_KEY: &str = "keel_dev.local_not-a-secret";
 
 /// Says where Keel is and how to talk to it. The lines work as printed.
-pub(crate) fn ready(address: SocketAddr, kept: &str) {
+pub(crate) fn ready(address: SocketAddr, kept: &str, dynamodb: Option<SocketAddr>) {
     let sessions = format!("http://{address}/v1/sessions");
     let auth = format!("-H 'Authorization: Bearer {DEV_KEY}'");
     println!("Keel listens on http://{address}");
     println!("The ledger is {kept}. The API key is {DEV_KEY}");
+    if let Some(dynamodb) = dynamodb {
+        println!("Its tables can be looked at as DynamoDB at http://{dynamodb}");
+    }
     println!();
     println!("Create a session, say something, watch the answer arrive:");
     println!();

@@ -4,6 +4,7 @@
 //! there is replaced: SQS by a channel, the schedule by a timer.
 
 mod banner;
+mod dynamodb;
 mod options;
 mod stack;
 

@@ -17,6 +17,12 @@ pub(crate) struct Options {
     /// Keep the ledger in memory, for as long as the process lives.
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Use the DynamoDB at this address, an emulator's, instead of the embedded one.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["memory", "data", "dynamodb_port"])]
+    pub(crate) dynamodb: Option<String>,
+    /// Serve the embedded store as DynamoDB on this port of 127.0.0.1 too, for tools and for a second process.
+    #[arg(long)]
+    pub(crate) dynamodb_port: Option<u16>,
     /// How long a lease holds, in milliseconds: what a killed process makes its successor wait.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) lease_ms: u64,

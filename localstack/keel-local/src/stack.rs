@@ -12,7 +12,7 @@ use keel_fn_edge::{Edge, Features};
 use keel_fn_kernel::{Owners, sweep};
 use keel_fn_stream::{StreamConfig, Streams};
 use keel_fn_worker::{NoMessage, Worker, WorkerConfig};
-use keel_ledger::dynamo::{Dynamo, Tables};
+use keel_ledger::dynamo::Dynamo;
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::sessions::ApiKeyRow;
 use keel_ledger::wakes::Wakes;
@@ -26,10 +26,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::banner;
+use crate::dynamodb::{self, PREFIX, Store};
 use crate::options::Options;
 
-/// The tables' names begin so.
-const PREFIX: &str = "keel-";
 /// How long open requests and runs may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks for expired partials.
@@ -56,13 +55,9 @@ pub(crate) enum StartError {
 
 /// Runs until it is told to stop.
 pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
-    let embedded = match options.memory {
-        true => Embedded::memory()?.with_dispatch(keel_embedded::Dispatch::Blocking),
-        false => Embedded::open(options.data.join("ledger.sqlite"))?,
-    };
-    let client = embedded.client();
-    tables::create_missing(&client, PREFIX).await?;
-    let rows = Dynamo::new(client, Tables::with_prefix(PREFIX));
+    let opened = Store::open(options)?;
+    tables::create_missing(&opened.client, PREFIX).await?;
+    let rows = opened.rows();
     write_keys(&rows, &options.keys).await?;
 
     let (hints, hinted) = LocalHints::channel();
@@ -83,19 +78,21 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
         Duration::from_millis(options.sweep_ms),
         drain.clone(),
     ));
-    work.spawn(expire(embedded, drain.clone()));
+    let mut dynamodb = None;
+    if let Some(embedded) = &opened.embedded {
+        work.spawn(expire(embedded.clone(), drain.clone()));
+        if let Some(port) = options.dynamodb_port {
+            dynamodb = Some(dynamodb::serve(embedded.clone(), port).await?);
+        }
+    }
     sweep::recover(&ledger, &rows).await.map_err(StartError::Recover)?;
 
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], options.port)))
         .await
         .map_err(|source| StartError::Listen { port: options.port, source })?;
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let kept = match options.memory {
-        true => "in memory".to_owned(),
-        false => format!("kept in {}", options.data.display()),
-    };
     let router = finish(routes(options, &ledger, &rows, &drain));
-    banner::ready(address, &kept);
+    banner::ready(address, &opened.place(options), dynamodb);
 
     let mut draining = drain.clone();
     let serving = axum::serve(listener, router).with_graceful_shutdown(async move {

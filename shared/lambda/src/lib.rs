@@ -57,12 +57,13 @@ impl Setup {
         let timeouts =
             TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).connect_timeout(CONNECT).build();
         let aws = aws_config::defaults(BehaviorVersion::latest())
-            .retry_config(RetryConfig::disabled()) // the machine is the only retry loop
+            .retry_config(RetryConfig::disabled()) // for writes the machine is the only retry loop
             .timeout_config(timeouts)
             .load()
             .await;
         Ok(Self {
-            dynamo: Dynamo::new(aws_sdk_dynamodb::Client::new(&aws), Tables::with_prefix(&prefix)),
+            dynamo: Dynamo::new(aws_sdk_dynamodb::Client::new(&aws), Tables::with_prefix(&prefix))
+                .retrying_reads(RetryConfig::standard()),
             hints: SqsHints::new(aws_sdk_sqs::Client::new(&aws), queue),
             config,
         })

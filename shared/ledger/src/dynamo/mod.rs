@@ -10,6 +10,7 @@ mod transact;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
 
 pub use partials::PartialChunk;
 
@@ -38,6 +39,8 @@ impl Tables {
 #[derive(Clone, Debug)]
 pub struct Dynamo {
     client: Client,
+    /// The same, for calls without an effect.
+    reads: Client,
     tables: Tables,
     meter: Arc<Meter>,
 }
@@ -45,7 +48,14 @@ pub struct Dynamo {
 impl Dynamo {
     /// A store over these tables. The client must not retry by itself: the machine is the only retry loop.
     pub fn new(client: Client, tables: Tables) -> Self {
-        Self { client, tables, meter: Arc::default() }
+        Self { reads: client.clone(), client, tables, meter: Arc::default() }
+    }
+
+    /// Lets the SDK try calls without an effect again. Where a write failed, the machine must see it to decide.
+    #[must_use]
+    pub fn retrying_reads(self, retries: RetryConfig) -> Self {
+        let reads = Client::from_conf(self.client.config().to_builder().retry_config(retries).build());
+        Self { reads, ..self }
     }
 
     /// What the calls of this store cost.
