@@ -15,7 +15,8 @@ async fn c1_a_token_on_an_edge_or_external_commit_is_an_error() {
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
     for kind in ["user.message", "external.event"] {
-        let event = json!({ "kind": kind, "payload": { "backend": "b", "externalRef": "r" }, "requestId": "r" });
+        let event =
+            json!({ "kind": kind, "payload": { "backend": "b", "externalRef": "r" }, "requestId": "r" });
         keel.commit(&session, &lease, event).await.refused(400, "token_not_allowed", "/lease");
     }
     let bare = json!({ "events": [answer("g", "x", &[1])] });
@@ -29,7 +30,9 @@ async fn c2_a_stale_epoch_or_another_owner_writes_nothing() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let first = keel.claim(&session, "first").await;
-    keel.post(&format!("{session}/lease/release"), json!({ "lease": first, "reason": "drain" })).await.ok(200);
+    keel.post(&format!("{session}/lease/release"), json!({ "lease": first, "reason": "drain" }))
+        .await
+        .ok(200);
     let second = keel.claim(&session, "second").await;
     assert_eq!(second["epoch"], 2);
     let impostor = json!({ "owner": "first", "epoch": 2 });
@@ -53,7 +56,9 @@ async fn c2_a_stale_epoch_or_another_owner_writes_nothing() {
 async fn c3_the_edge_takes_user_messages_only_and_hides_other_tenants_sessions() {
     let keel = Keel::without_worker().await;
     let session = keel.session().await;
-    for kind in ["assistant.message", "tool.result", "compaction", "run.finished", "external.event", "run.started"] {
+    for kind in
+        ["assistant.message", "tool.result", "compaction", "run.finished", "external.event", "run.started"]
+    {
         let event = json!({ "kind": kind, "payload": {} });
         keel.post(&format!("{session}/events"), event).await.refused(400, "kind_not_accepted", "/kind");
     }

@@ -10,7 +10,11 @@ async fn i1_a_kind_takes_its_own_key_and_no_other() {
     let session = keel.session().await;
     for key in ["generationId", "toolCallId"] {
         let event = json!({ "kind": "user.message", "payload": { "text": "x" }, key: "k" });
-        keel.post(&format!("{session}/events"), event).await.refused(400, "key_not_allowed", &format!("/{key}"));
+        keel.post(&format!("{session}/events"), event).await.refused(
+            400,
+            "key_not_allowed",
+            &format!("/{key}"),
+        );
     }
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
@@ -50,9 +54,13 @@ async fn i3_i4_the_same_request_again_returns_the_first_submission() {
     let session = keel.session().await;
     let input = format!("{session}/input");
     let first = r#"{"requestId":"r1","text":"A","n":1.0,"deep":{"a":[1,2],"b":null}}"#;
-    let again = "{ \"deep\": {\"b\":null, \"a\":[1.00,2e0]},\n \"n\":1, \"text\":\"\\u0041\", \"requestId\":\"r1\"}";
+    let again =
+        "{ \"deep\": {\"b\":null, \"a\":[1.00,2e0]},\n \"n\":1, \"text\":\"\\u0041\", \"requestId\":\"r1\"}";
     let created = keel.send(Method::POST, &input, &[], first.into()).await.ok(201);
-    assert_eq!((&created["created"], &created["seq"], &created["requestId"]), (&json!(true), &json!(1), &json!("r1")));
+    assert_eq!(
+        (&created["created"], &created["seq"], &created["requestId"]),
+        (&json!(true), &json!(1), &json!("r1"))
+    );
     keel.settled(&session).await;
     let before = keel.get(&format!("{session}/events")).await.text;
     let replayed = keel.send(Method::POST, &input, &[], again.into()).await.ok(200);
@@ -94,7 +102,10 @@ async fn i5_the_same_key_with_another_payload_is_a_conflict_that_names_its_holde
     let guide = json!({ "requestId": "g", "text": "a", "delivery": "guide" });
     assert_eq!(keel.post(&input, guide.clone()).await.ok(201)["delivery"], "queue");
     let again = keel.post(&input, guide).await.ok(200);
-    assert_eq!((&again["created"], &again["delivery"], &again["seq"]), (&json!(false), &json!("queue"), &json!(3)));
+    assert_eq!(
+        (&again["created"], &again["delivery"], &again["seq"]),
+        (&json!(false), &json!("queue"), &json!(3))
+    );
     let queue = json!({ "requestId": "g", "text": "a", "delivery": "queue" });
     keel.post(&input, queue).await.refused(422, "idempotency_conflict", "/requestId");
     assert_eq!(keel.events(&session).await.len(), 3);
@@ -135,9 +146,7 @@ async fn i7_one_result_per_call() {
     let mut asks = answer("g1", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "c1", "name": "t", "arguments": {} }]);
     keel.commit(&session, &lease, asks).await.ok(200);
-    let result = |text: &str| {
-        json!({ "kind": "tool.result", "toolCallId": "c1", "payload": { "toolCallId": "c1", "content": text } })
-    };
+    let result = |text: &str| json!({ "kind": "tool.result", "toolCallId": "c1", "payload": { "toolCallId": "c1", "content": text } });
     assert_eq!(keel.commit(&session, &lease, result("1")).await.ok(200)["created"], true);
     assert_eq!(keel.commit(&session, &lease, result("1")).await.ok(200)["created"], false);
     // A tool that ran twice and said something else the second time.

@@ -101,6 +101,19 @@ impl Keel {
         }
     }
 
+    /// The same, with leases as short as `lease_ms` where they are ours to set.
+    pub async fn without_worker_leasing_for(lease_ms: u64) -> Self {
+        match var("KEEL_NO_WORKER_URL") {
+            Some(_) => Self::without_worker().await,
+            None => Self::local(&["--no-worker", "--lease-ms", &lease_ms.to_string()]).await,
+        }
+    }
+
+    /// Whether the Keel under test is one of our own, whose intervals are ours to set.
+    pub fn is_ours() -> bool {
+        var("KEEL_BASE_URL").is_none()
+    }
+
     /// A `keel-local` with these arguments, gone with its last clone.
     pub async fn local(arguments: &[&str]) -> Self {
         let local = Local::start(arguments).await;
@@ -155,6 +168,11 @@ impl Keel {
 
     /// Opens a stream.
     pub async fn stream(&self, path: &str, last_event_id: Option<&str>) -> sse::Stream {
+        sse::Stream::new(self.raw_stream(path, last_event_id).await)
+    }
+
+    /// Opens a stream whose bytes the test reads itself.
+    pub async fn raw_stream(&self, path: &str, last_event_id: Option<&str>) -> reqwest::Response {
         let mut request = self.client.get(format!("{}{path}", self.base)).bearer_auth(&self.key);
         if let Some(id) = last_event_id {
             request = request.header("last-event-id", id);
@@ -162,7 +180,7 @@ impl Keel {
         let response = request.send().await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        sse::Stream::new(response)
+        response
     }
 
     /// A new session; its path.
@@ -230,11 +248,33 @@ impl Keel {
         tokio::time::timeout(PATIENCE, waiting).await.expect("the session comes to be as wanted")
     }
 
+    /// Asks for a session's run as an owner.
+    pub async fn ask(&self, session: &str, owner: &str) -> Answer {
+        let id = session.rsplit('/').next().unwrap();
+        self.post("/v1/runs/claim", json!({ "owner": owner, "sessionId": id })).await
+    }
+
     /// Claims a session's run as an owner; the lease.
     pub async fn claim(&self, session: &str, owner: &str) -> Value {
-        let id = session.rsplit('/').next().unwrap();
-        let claimed = self.post("/v1/runs/claim", json!({ "owner": owner, "sessionId": id })).await.ok(200);
-        json!({ "owner": claimed["lease"]["owner"], "epoch": claimed["lease"]["epoch"] })
+        lease(&self.ask(session, owner).await.ok(200))
+    }
+
+    /// Settles a run as an owner.
+    pub async fn settle(&self, session: &str, lease: &Value, outcome: &str) -> Answer {
+        let body = json!({ "lease": lease, "outcome": outcome, "backoffMs": 0 });
+        self.post(&format!("{session}/settle"), body).await
+    }
+
+    /// Hands a run over as an owner.
+    pub async fn release(&self, session: &str, lease: &Value) -> Answer {
+        self.post(&format!("{session}/lease/release"), json!({ "lease": lease, "reason": "drain" })).await
+    }
+
+    /// The ledger's first page as it is on the wire, to be compared byte for byte.
+    pub async fn ledger(&self, session: &str) -> String {
+        let answer = self.get(&format!("{session}/events?limit=1000")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.text
     }
 
     /// Commits one event as an owner.
@@ -255,6 +295,41 @@ pub fn answer(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
             "stopReason": "end_turn",
         },
     })
+}
+
+/// An answer of a model that asks for tools by these call ids.
+pub fn asks(generation: &str, calls: &[&str], input_seqs: &[u64]) -> Value {
+    let mut asking = answer(generation, "", input_seqs);
+    let block = |id: &&str| json!({ "type": "toolCall", "id": id, "name": "t", "arguments": {} });
+    asking["payload"]["content"] = calls.iter().map(block).collect();
+    asking["payload"]["stopReason"] = json!("tool_use");
+    asking
+}
+
+/// A tool's result.
+pub fn result(call: &str) -> Value {
+    json!({ "kind": "tool.result", "toolCallId": call, "payload": { "toolCallId": call, "content": "ok" } })
+}
+
+/// The token of a lease that a claim gave.
+pub fn lease(claimed: &Value) -> Value {
+    json!({ "owner": claimed["lease"]["owner"], "epoch": claimed["lease"]["epoch"] })
+}
+
+/// The events of a kind.
+pub fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["kind"] == kind).collect()
+}
+
+/// The inputSeqs of the answers, in order.
+pub fn input_seqs(events: &[Value]) -> Vec<&Value> {
+    of_kind(events, "assistant.message").iter().map(|answer| &answer["payload"]["inputSeqs"]).collect()
+}
+
+/// A message's text.
+pub fn text(event: &Value) -> String {
+    let blocks = event["payload"]["content"].as_array().unwrap().iter();
+    blocks.filter_map(|block| block["text"].as_str()).collect()
 }
 
 /// The kinds of events, in order.

@@ -10,6 +10,7 @@ use keel_ledger::SessionKey;
 use keel_ledger::port::Consistency;
 use keel_web::Problem;
 use keel_web::params::{At, Query};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -27,7 +28,7 @@ const PAGES_MAX: usize = 10;
 const LOOK_MS: std::ops::RangeInclusive<u64> = 400..=600;
 
 /// `GET /v1/sessions/{id}/events?after&limit&kinds&wait`
-pub(crate) async fn page(State(edge): State<Edge>, At(at): At, query: Query) -> Result<Json<Value>, Problem> {
+pub(crate) async fn page(State(edge): State<Edge>, At(at): At, query: Query) -> Result<Json<Read>, Problem> {
     query.only(&["after", "limit", "kinds", "wait"])?;
     let after = query.after()?;
     let limit = query.number("limit", 1..=PAGE_MAX)?.unwrap_or(PAGE_DEFAULT) as usize;
@@ -51,7 +52,7 @@ pub(crate) async fn page(State(edge): State<Edge>, At(at): At, query: Query) -> 
         ear.wait(look.min(until.saturating_duration_since(Instant::now()))).await;
         read = read_page(&edge, &at, read.next, limit, kinds.as_deref()).await?;
     }
-    Ok(Json(json!({ "events": read.events, "nextAfter": read.next, "hasMore": read.has_more })))
+    Ok(Json(read))
 }
 
 fn read_kinds(text: &str) -> Result<Vec<Kind>, Problem> {
@@ -59,13 +60,18 @@ fn read_kinds(text: &str) -> Result<Vec<Kind>, Problem> {
     kinds.map_err(|refusal| Problem::parameter("kinds", refusal.to_string()))
 }
 
-struct Read {
+/// A page. Not a `Value`: that would lose the order in which members went in.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Read {
     events: Vec<Event>,
+    #[serde(rename = "nextAfter")]
     next: Seq,
     has_more: bool,
 }
 
-/// Reads until there are `limit` events of the kinds, or no more. Strongly, so that a client finds what it has written.
+/// Reads until there are `limit` events of the kinds and one more, which is how it knows that there is more. Strongly, so
+/// that a client finds what it has written.
 async fn read_page(
     edge: &Edge,
     at: &SessionKey,
@@ -75,14 +81,21 @@ async fn read_page(
 ) -> Result<Read, Problem> {
     let mut read = Read { events: Vec::new(), next: after, has_more: false };
     for _ in 0..PAGES_MAX {
-        let page = edge.ledger.events(at, read.next, limit - read.events.len(), Consistency::Strong).await?;
+        let page =
+            edge.ledger.events(at, read.next, limit + 1 - read.events.len(), Consistency::Strong).await?;
         if let Some(last) = page.events.last() {
             read.next = last.seq;
         }
         let wanted = |event: &Event| kinds.is_none_or(|kinds| kinds.contains(&event.kind));
         read.events.extend(page.events.into_iter().filter(wanted));
         read.has_more = page.has_more;
-        if !page.has_more || read.events.len() >= limit {
+        if read.events.len() > limit {
+            read.events.truncate(limit);
+            read.next = read.events[limit - 1].seq;
+            read.has_more = true;
+            break;
+        }
+        if !page.has_more {
             break;
         }
     }

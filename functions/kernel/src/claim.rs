@@ -6,12 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use keel_kernel::{Millis, OwnerId, Seq, SessionId, TenantId};
+use keel_kernel::{Event, Millis, OwnerId, Seq, SessionId, TenantId};
 use keel_ledger::dynamo::keys::DUE_SHARDS;
 use keel_ledger::port::Consistency;
 use keel_ledger::{Claimed, SessionKey};
 use keel_web::{Body, Caller, Problem};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{Owners, lease};
@@ -77,16 +78,29 @@ async fn look(
     Ok(None)
 }
 
+/// A claimed run. Its events are no `Value`: that would lose the order in which members went in.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Won {
+    session: Value,
+    lease: Value,
+    head: Value,
+    events: Vec<Event>,
+    has_more: bool,
+}
+
 async fn answer(owners: &Owners, at: &SessionKey, claimed: &Claimed) -> Result<Response, Problem> {
     let session = owners.rows.session(at).await?.ok_or_else(Problem::no_session)?;
     let page = owners.ledger.events(at, Seq::ZERO, EVENTS, Consistency::Strong).await?;
     let meta = &session.meta;
-    Ok(Json(json!({
-        "session": { "sessionId": at.session, "model": meta.model, "system": meta.system, "metadata": meta.metadata },
-        "lease": lease::view(&claimed.token, &claimed.head),
-        "head": lease::head(&claimed.head),
-        "events": page.events,
-        "hasMore": page.has_more,
-    }))
+    Ok(Json(Won {
+        session: json!({
+            "sessionId": at.session, "model": meta.model, "system": meta.system, "metadata": meta.metadata,
+        }),
+        lease: lease::view(&claimed.token, &claimed.head),
+        head: lease::head(&claimed.head),
+        has_more: page.has_more,
+        events: page.events,
+    })
     .into_response())
 }

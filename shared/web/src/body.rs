@@ -101,6 +101,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         let too_large = || {
             Problem::new(Code::TooLarge, format!("the body is larger than {LIMIT} bytes"))
                 .with("limit", LIMIT)
+                .at(Fault::new("", format!("is larger than {LIMIT} bytes")))
         };
         if announced.is_some_and(|length| length > LIMIT) {
             return Err(too_large());

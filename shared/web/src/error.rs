@@ -264,7 +264,10 @@ impl From<Refusal> for Problem {
             Refusal::NotUnanswered(_) => Problem::member("/inputSeqs", detail).with("rule", "A1"),
             Refusal::UnknownToolCall(_) => Problem::member("/toolCallId", detail).with("rule", "V3"),
             Refusal::CallIdReused(_) => Problem::member("/content", detail).with("rule", "V2"),
-            Refusal::TooLarge { limit, .. } => Problem::new(Code::TooLarge, detail).with("limit", limit),
+            Refusal::TooLarge { limit, .. } => {
+                let fault = Fault::new("", format!("is larger than {limit} bytes"));
+                Problem::new(Code::TooLarge, detail).with("limit", limit).at(fault)
+            }
             Refusal::LimitReached { limit, .. } => {
                 Problem::new(Code::LimitReached, detail).with("limit", limit).retry_after(5)
             }
