@@ -14,8 +14,8 @@ dev: ## Keel on this machine: http://127.0.0.1:4870, the ledger kept in .keel/
 	@$(CARGO) build -q -p keel-local
 	@exec target/debug/keel-local
 
-test: check nextest ## everything that must hold: format, lints, rules, faults, the contract over HTTP, kill -9
-	$(CARGO) build --locked -p keel-local
+test: check nextest .venv/installed ## everything that must hold: format, lints, rules, faults, the contract over HTTP, kill -9
+	$(CARGO) build --locked --workspace --all-targets
 	$(CARGO) nextest run --locked --workspace
 
 check: ## format and lints
@@ -30,6 +30,10 @@ load: ## 50 sessions at once with 20 inputs each, half sent twice; prints the co
 	$(CARGO) build -q -p keel-local
 	$(CARGO) test -q -p keel-tests --test local load -- --nocapture
 
+chaos: .venv/installed ## faults over real sockets, for SECONDS=300; prints what went wrong and what came through
+	$(CARGO) build -q -p keel-local
+	KEEL_CHAOS_SECONDS=$(or $(SECONDS),300) $(CARGO) test -q -p keel-tests --test chaos -- --nocapture
+
 deny: ## licences, sources and bans of every dependency
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
 	$(CARGO) deny --offline check bans licenses sources
@@ -38,4 +42,10 @@ nextest:
 	@command -v cargo-nextest >/dev/null \
 	  || $(CARGO) install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
-.PHONY: help dev test check contract load deny nextest
+# The fault proxy is Python's; nothing else here is.
+.venv/installed: tests/chaos/requirements.txt
+	python3 -m venv .venv
+	.venv/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: help dev test check contract load chaos deny nextest

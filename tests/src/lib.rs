@@ -143,6 +143,17 @@ impl Keel {
 
     /// Sends a request with a body and headers, as they are.
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+        self.try_send(method, path, headers, body).await.expect("an answer")
+    }
+
+    /// The same, where there may be nobody to answer.
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Option<Answer> {
         let mut request =
             self.client.request(method, format!("{}{path}", self.base)).timeout(PATIENCE).body(body);
         if !self.key.is_empty() {
@@ -151,9 +162,9 @@ impl Keel {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = request.send().await.unwrap();
+        let response = request.send().await.ok()?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Answer { status, headers, text: response.text().await.unwrap() }
+        Some(Answer { status, headers, text: response.text().await.ok()? })
     }
 
     /// `GET`
@@ -169,6 +180,16 @@ impl Keel {
     /// Opens a stream.
     pub async fn stream(&self, path: &str, last_event_id: Option<&str>) -> sse::Stream {
         sse::Stream::new(self.raw_stream(path, last_event_id).await)
+    }
+
+    /// Opens a stream where there may be nobody to answer.
+    pub async fn try_stream(&self, path: &str, last_event_id: Option<&str>) -> Option<sse::Stream> {
+        let mut request = self.client.get(format!("{}{path}", self.base)).bearer_auth(&self.key);
+        if let Some(id) = last_event_id {
+            request = request.header("last-event-id", id);
+        }
+        let response = request.send().await.ok().filter(|response| response.status().is_success())?;
+        Some(sse::Stream::new(response))
     }
 
     /// Opens a stream whose bytes the test reads itself.
@@ -344,7 +365,8 @@ pub fn assert_gap_free(events: &[Value]) {
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
 }
 
+/// A variable that says something.
 #[expect(clippy::disallowed_methods, reason = "a test's configuration is its environment")]
-fn var(name: &str) -> Option<String> {
+pub fn var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -35,6 +35,11 @@ impl Local {
 
     /// Starts one with these arguments, and waits until it says where it is.
     pub async fn start_with(arguments: &[&str]) -> Local {
+        Self::try_start(arguments).await.expect("it starts")
+    }
+
+    /// The same, where its store may fail while it starts.
+    pub async fn try_start(arguments: &[&str]) -> Option<Local> {
         let mut child = Command::new(program())
             .args(["--port", "0", "--backoff-ms", "20"])
             .args(["--key", &format!("{OTHER_KEY}=client,owner,admin")])
@@ -45,12 +50,12 @@ impl Local {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts").unwrap();
-        let line = line.expect("it says where it is");
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts or ends");
+        let line = line.unwrap()?;
         let base = line.strip_prefix("Keel listens on ").expect("its first line").to_owned();
         // Its other lines are for people; without a reader the pipe would fill some day.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Local { child, base }
+        Some(Local { child, base })
     }
 
     /// SIGKILL: it has no chance to clean up.

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use keel_embedded::Embedded;
+use keel_embedded::{Embedded, tables};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use tokio::net::TcpListener;
 
@@ -28,7 +28,9 @@ const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
 
 /// The store that the options ask for.
 pub(crate) struct Store {
-    pub(crate) client: Client,
+    client: Client,
+    /// How often what may be carried out twice is tried.
+    retries: RetryConfig,
     /// Set where it is in this process.
     pub(crate) embedded: Option<Embedded>,
 }
@@ -42,15 +44,15 @@ impl Store {
                     .connect_timeout(ATTEMPT)
                     .build();
                 let http = aws_smithy_http_client::Builder::new().build_http();
-                return Ok(Self {
-                    client: keel_embedded::client_at(endpoint, http, timeouts),
-                    embedded: None,
-                });
+                let client = keel_embedded::client_at(endpoint, http, timeouts);
+                let retries = RetryConfig::standard().with_max_attempts(8);
+                return Ok(Self { client, retries, embedded: None });
             }
             (None, true) => Embedded::memory()?.with_dispatch(keel_embedded::Dispatch::Blocking),
             (None, false) => Embedded::open(options.data.join("ledger.sqlite"))?,
         };
-        Ok(Self { client: embedded.client(), embedded: Some(embedded) })
+        // In the process nothing fails for a moment.
+        Ok(Self { client: embedded.client(), retries: RetryConfig::disabled(), embedded: Some(embedded) })
     }
 
     /// Where the ledger is, for people.
@@ -62,11 +64,15 @@ impl Store {
         }
     }
 
+    /// Makes the tables that are missing.
+    pub(crate) async fn prepare(&self) -> Result<(), StartError> {
+        let config = self.client.config().to_builder().retry_config(self.retries.clone()).build();
+        tables::create_missing(&Client::from_conf(config), PREFIX).await?;
+        Ok(())
+    }
+
     pub(crate) fn rows(&self) -> Dynamo {
-        Dynamo::new(self.client.clone(), Tables::with_prefix(PREFIX)).retrying_reads(match self.embedded {
-            Some(_) => RetryConfig::disabled(), // it does not fail for a moment
-            None => RetryConfig::standard(),
-        })
+        Dynamo::new(self.client.clone(), Tables::with_prefix(PREFIX)).retrying(self.retries.clone())
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::banner;
-use crate::dynamodb::{self, PREFIX, Store};
+use crate::dynamodb::{self, Store};
 use crate::options::Options;
 
 /// How long open requests and runs may take to end.
@@ -56,7 +56,7 @@ pub(crate) enum StartError {
 /// Runs until it is told to stop.
 pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let opened = Store::open(options)?;
-    tables::create_missing(&opened.client, PREFIX).await?;
+    opened.prepare().await?;
     let rows = opened.rows();
     write_keys(&rows, &options.keys).await?;
 

@@ -63,7 +63,7 @@ impl Setup {
             .await;
         Ok(Self {
             dynamo: Dynamo::new(aws_sdk_dynamodb::Client::new(&aws), Tables::with_prefix(&prefix))
-                .retrying_reads(RetryConfig::standard()),
+                .retrying(RetryConfig::standard()),
             hints: SqsHints::new(aws_sdk_sqs::Client::new(&aws), queue),
             config,
         })

@@ -39,8 +39,8 @@ impl Tables {
 #[derive(Clone, Debug)]
 pub struct Dynamo {
     client: Client,
-    /// The same, for calls without an effect.
-    reads: Client,
+    /// The same, for calls that may be carried out twice.
+    patient: Client,
     tables: Tables,
     meter: Arc<Meter>,
 }
@@ -48,14 +48,14 @@ pub struct Dynamo {
 impl Dynamo {
     /// A store over these tables. The client must not retry by itself: the machine is the only retry loop.
     pub fn new(client: Client, tables: Tables) -> Self {
-        Self { reads: client.clone(), client, tables, meter: Arc::default() }
+        Self { patient: client.clone(), client, tables, meter: Arc::default() }
     }
 
-    /// Lets the SDK try calls without an effect again. Where a write failed, the machine must see it to decide.
+    /// Lets the SDK try calls again that may be carried out twice. Where any other failed, the machine must see it.
     #[must_use]
-    pub fn retrying_reads(self, retries: RetryConfig) -> Self {
-        let reads = Client::from_conf(self.client.config().to_builder().retry_config(retries).build());
-        Self { reads, ..self }
+    pub fn retrying(self, retries: RetryConfig) -> Self {
+        let patient = Client::from_conf(self.client.config().to_builder().retry_config(retries).build());
+        Self { patient, ..self }
     }
 
     /// What the calls of this store cost.

@@ -88,7 +88,7 @@ impl Dynamo {
     /// A session, strongly read.
     pub async fn session(&self, at: &SessionKey) -> Result<Option<Session>, StoreError> {
         let got = self
-            .reads
+            .patient
             .query()
             .table_name(&self.tables.state)
             .key_condition_expression("pk = :pk")
@@ -156,7 +156,7 @@ impl Dynamo {
     ) -> Result<SessionPage, StoreError> {
         let start = after.map(|sk| key((tenant.to_string(), sk.to_owned())));
         let got = self
-            .reads
+            .patient
             .query()
             .table_name(&self.tables.state)
             .key_condition_expression("pk = :pk AND begins_with(sk, :s)")
@@ -194,7 +194,7 @@ impl Dynamo {
         }
         let wanted = wanted.build().map_err(|e| StoreError::NotWritten("BatchGetItem", Box::new(e)))?;
         let got = self
-            .reads
+            .patient
             .batch_get_item()
             .request_items(&self.tables.state, wanted)
             .return_consumed_capacity(TOTAL)
@@ -226,7 +226,7 @@ impl Dynamo {
     pub async fn put_api_key(&self, tenant: &TenantId, id: &str, row: &ApiKeyRow) -> Result<(), StoreError> {
         let new = row_item(tenant.as_str(), keys::api_key(id), row);
         let done = self
-            .client
+            .patient
             .put_item()
             .table_name(&self.tables.state)
             .set_item(Some(item(new)))
@@ -241,7 +241,7 @@ impl Dynamo {
     /// An API key's row.
     pub async fn api_key(&self, tenant: &TenantId, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
         let got = self
-            .reads
+            .patient
             .get_item()
             .table_name(&self.tables.state)
             .set_key(Some(key((tenant.to_string(), keys::api_key(id)))))
@@ -261,7 +261,7 @@ impl Dynamo {
         limit: usize,
     ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
         let got = self
-            .reads
+            .patient
             .query()
             .table_name(&self.tables.state)
             .index_name("due")

@@ -38,7 +38,7 @@ impl Store for Dynamo {
         let mut rows = Vec::new();
         for sk in sort_keys {
             let got = self
-                .reads
+                .patient
                 .get_item()
                 .table_name(&self.tables.events)
                 .set_key(Some(key((at.to_string(), sk))))
@@ -64,7 +64,7 @@ impl Store for Dynamo {
     ) -> Result<EventPage, StoreError> {
         let from = keys::event(Seq(after.0.min(LAST_EVENT.0 - 1)).next());
         let got = self
-            .reads
+            .patient
             .query()
             .table_name(&self.tables.events)
             .key_condition_expression("pk = :pk AND sk BETWEEN :from AND :to")
@@ -91,7 +91,7 @@ impl Dynamo {
         consistency: Consistency,
     ) -> Result<Option<Head>, StoreError> {
         let got = self
-            .reads
+            .patient
             .get_item()
             .table_name(&self.tables.state)
             .set_key(Some(key(keys::head(at))))
@@ -115,7 +115,7 @@ impl Dynamo {
         }
         let wanted = wanted.build().map_err(|e| StoreError::NotWritten("BatchGetItem", Box::new(e)))?;
         let got = self
-            .reads
+            .patient
             .batch_get_item()
             .request_items(&self.tables.state, wanted)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
