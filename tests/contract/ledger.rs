@@ -34,7 +34,8 @@ async fn l2_no_gap_and_no_duplicate_with_many_clients_at_once() {
         tokio::spawn(async move {
             let mut seqs = Vec::new();
             for n in 0..10 {
-                seqs.push(keel.say(&session, &format!("{client}.{n}")).await["seq"].as_u64().unwrap());
+                let input = json!({ "requestId": format!("{client}.{n}"), "text": "x" });
+                seqs.push(keel.insist(&session, &input).await.0["seq"].as_u64().unwrap());
             }
             seqs
         })
