@@ -52,6 +52,21 @@ async fn d2_queued_input_is_answered_by_the_next_run() {
     assert_eq!(text(&events[6]), "You said: two");
 }
 
+/// The same where nothing but the input commits between the claim and the settle.
+#[tokio::test]
+async fn d2_s4_input_queued_during_a_stream_is_answered_by_the_next_run() {
+    let keel = Keel::start().await;
+    let session = keel.session().await;
+    let mut stream = keel.stream(&format!("{session}/events/stream?partials=1"), None).await;
+    keel.say(&session, "!stream 20 50").await;
+    while stream.next().await.expect("more frames").event != "partial" {}
+    assert_eq!(keel.say(&session, "two").await["run"]["status"], "running");
+    assert_eq!(keel.settled(&session).await["run"]["status"], "done");
+    let events = keel.events(&session).await;
+    assert_eq!(input_seqs(&events), [&json!([1]), &json!([2])]);
+    assert_eq!(of_kind(&events, "run.finished").len(), 2);
+}
+
 #[tokio::test]
 async fn d3_guides_enter_the_run_one_per_request_behind_the_tool_results() {
     let keel = Keel::start().await;

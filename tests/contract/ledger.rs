@@ -34,7 +34,8 @@ async fn l2_no_gap_and_no_duplicate_with_many_clients_at_once() {
         tokio::spawn(async move {
             let mut seqs = Vec::new();
             for n in 0..10 {
-                seqs.push(keel.say(&session, &format!("{client}.{n}")).await["seq"].as_u64().unwrap());
+                let input = json!({ "requestId": format!("{client}.{n}"), "text": "x" });
+                seqs.push(keel.insist(&session, &input).await.0["seq"].as_u64().unwrap());
             }
             seqs
         })
@@ -98,4 +99,24 @@ async fn l5_the_row_follows_from_the_ledger() {
     assert_eq!(row["seq"].as_u64().unwrap(), events.len() as u64);
     assert_eq!(row["unanswered"], json!([1]), "a failed message answers nothing");
     assert_eq!(row["pendingInput"], true);
+}
+
+/// L4: a payload comes back as it went in, on a page, in a stream and to an owner.
+#[tokio::test]
+async fn l4_a_payload_keeps_its_numbers_and_the_order_of_its_members() {
+    let keel = Keel::without_worker().await;
+    let session = keel.session().await;
+    let sent = r#"{"text":"x","z":1.0,"a":[1E2,{"y":-0.50,"b":null}],"requestId":"r","delivery":"queue"}"#;
+    keel.send(reqwest::Method::POST, &format!("{session}/input"), &[], sent.into()).await.ok(201);
+    let page = keel.ledger(&session).await;
+    assert!(page.contains(sent), "{page}");
+    let mut stream = keel.raw_stream(&format!("{session}/events/stream"), None).await;
+    let mut streamed = String::new();
+    while !streamed.contains("data: ") {
+        let bytes = stream.chunk().await.unwrap().expect("the event comes");
+        streamed.push_str(&String::from_utf8_lossy(&bytes));
+    }
+    assert!(streamed.contains(sent), "{streamed}");
+    let claimed = keel.ask(&session, "me").await;
+    assert!(claimed.text.contains(sent), "{}", claimed.text);
 }

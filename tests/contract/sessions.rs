@@ -36,8 +36,8 @@ async fn i3_creating_the_same_session_again_returns_it() {
     assert_eq!((&created["seq"], &created["unanswered"]), (&json!(0), &json!([])));
     assert_eq!(created["run"]["maxAttempts"], 5);
     // The same body, however it is written.
-    let again =
-        format!("{{ \"maxAttempts\": 5.0, {}", &body.to_string()[1..].replace("\"maxAttempts\":5,", ""));
+    let members = body.to_string()[1..].replace("\"maxAttempts\":5,", "");
+    let again = format!("{{ \"maxAttempts\" : 5, {members}");
     let again = keel.send(Method::POST, "/v1/sessions", &[], again.into()).await.ok(200);
     assert_eq!(again, created);
     let mut other = body.clone();

@@ -94,7 +94,7 @@ async fn w1_missing_and_bad_credentials_are_401() {
         let claim = keel.as_caller(key).post("/v1/runs/claim", json!({ "owner": "me" })).await;
         claim.refused(401, "unauthenticated", "");
     }
-    // Not a bearer, twice nothing.
+    // Not a bearer.
     let basic = [("authorization", "Basic a2VlbDprZWVs")];
     keel.as_caller("").send(Method::GET, &session, &basic, Vec::new()).await.refused(
         401,

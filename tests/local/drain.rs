@@ -4,12 +4,12 @@ use keel_tests::sse::Frame;
 use keel_tests::{input_seqs, kinds, of_kind, text};
 use serde_json::json;
 
-use crate::{assert_whole, start};
+use crate::{assert_whole, start, start_leasing_for};
 
 #[tokio::test]
 async fn r4_s5_a_terminated_process_drains_its_streams_and_hands_its_runs_over() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut local, keel) = start(&folder, &["--lease-ms", "60000"]).await;
+    let (mut local, keel) = start_leasing_for(60_000, &folder, &[]).await;
     // One attempt is all it has: were the hand-over one, the run would be failed.
     let session = keel.session_with(json!({ "maxAttempts": 1 })).await;
     let path = format!("{session}/events/stream?partials=1");
@@ -19,16 +19,15 @@ async fn r4_s5_a_terminated_process_drains_its_streams_and_hands_its_runs_over()
     while !frames.iter().any(|frame| frame.event == "partial") {
         frames.push(stream.next().await.expect("more frames"));
     }
-    let (terminated, rest) = tokio::join!(local.terminate(), stream.rest());
-    let () = terminated;
-    frames.extend(rest);
+    local.terminate().await;
+    frames.extend(stream.rest().await);
     let last = frames.last().unwrap();
     assert_eq!((last.event.as_str(), &last.data), ("drain", &json!({ "retry_after_ms": 3000 })));
     assert_eq!((last.id.as_str(), last.retry), ("1", Some(3000)));
     assert!(local.ended().await, "it ends well");
 
     // The lease would have held for a minute: the run was handed over, and is not waited for.
-    let (_local, keel) = start(&folder, &["--lease-ms", "60000"]).await;
+    let (_local, keel) = start_leasing_for(60_000, &folder, &[]).await;
     let rest = keel.stream(&format!("{session}/events/stream?until=settled"), Some("1")).await.rest().await;
     let ids: Vec<&str> =
         rest.iter().filter(|frame| frame.event == "message").map(|f| f.id.as_str()).collect();

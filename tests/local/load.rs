@@ -3,25 +3,12 @@
 use std::time::Instant;
 
 use keel_tests::{Keel, of_kind};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::assert_whole;
 
 const SESSIONS: usize = 50;
 const INPUTS: usize = 20;
-
-/// Sends an input until it is answered: a busy session says so, and sending again is safe (I6). How often it was busy.
-async fn send(keel: &Keel, session: &str, body: &Value) -> (Value, usize) {
-    let mut busy = 0;
-    loop {
-        let answer = keel.post(&format!("{session}/input"), body.clone()).await;
-        match answer.status {
-            200 | 201 => return (answer.json(), busy),
-            503 => busy += 1,
-            status => panic!("{status}: {}", answer.text),
-        }
-    }
-}
 
 /// What one client saw: how many submissions were first, how many replays, how often it was told to come again.
 #[derive(Default)]
@@ -37,9 +24,9 @@ async fn client(keel: Keel, session: String) -> Seen {
         let body = json!({ "requestId": format!("r{n}"), "text": format!("input {n}") });
         let mut answers = Vec::new();
         if n % 2 == 0 {
-            answers.push(send(&keel, &session, &body).await);
+            answers.push(keel.insist(&session, &body).await);
         } else {
-            let (one, two) = tokio::join!(send(&keel, &session, &body), send(&keel, &session, &body));
+            let (one, two) = tokio::join!(keel.insist(&session, &body), keel.insist(&session, &body));
             assert_eq!(one.0["seq"], two.0["seq"], "both are told of one event");
             answers.extend([one, two]);
         }

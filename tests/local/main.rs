@@ -1,5 +1,7 @@
 //! What only a Keel of one's own can be put through: kills, restarts, hand-overs, load.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod drain;
 mod handover;
 mod load;
@@ -11,8 +13,14 @@ use serde_json::Value;
 
 /// Starts a Keel that keeps its ledger in a folder, with leases that run out soon.
 async fn start(folder: &tempfile::TempDir, more: &[&str]) -> (Local, Keel) {
+    start_leasing_for(1_000, folder, more).await
+}
+
+/// The same, with leases of so many milliseconds.
+async fn start_leasing_for(lease_ms: u64, folder: &tempfile::TempDir, more: &[&str]) -> (Local, Keel) {
     let data = folder.path().to_str().unwrap();
-    let kept = ["--data", data, "--lease-ms", "1000", "--sweep-ms", "200"];
+    let lease_ms = lease_ms.to_string();
+    let kept = ["--data", data, "--lease-ms", &lease_ms, "--sweep-ms", "200"];
     let local = Local::start_with(&[&kept, more].concat()).await;
     let keel = Keel::at(&local.base, KEY);
     (local, keel)

@@ -220,6 +220,21 @@ impl Keel {
         self.post(&format!("{session}/input"), json!({ "text": text })).await.ok(201)
     }
 
+    /// Sends an input until it is answered: a busy session says so, and sending the same again is safe (I6). What became
+    /// of it, and how often it was busy.
+    pub async fn insist(&self, session: &str, input: &Value) -> (Value, usize) {
+        assert!(input["requestId"].is_string(), "without it a second one would be another");
+        let mut busy = 0;
+        loop {
+            let answer = self.post(&format!("{session}/input"), input.clone()).await;
+            match answer.status {
+                200 | 201 => return (answer.json(), busy),
+                503 => busy += 1,
+                status => panic!("{status}: {}", answer.text),
+            }
+        }
+    }
+
     /// The session's events.
     pub async fn events(&self, session: &str) -> Vec<Value> {
         let mut events: Vec<Value> = Vec::new();

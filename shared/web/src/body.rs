@@ -1,6 +1,7 @@
 //! A request's body: strict JSON of at most 1 MiB, read once, at the door.
 
 use axum::extract::{FromRequest, Request};
+use http_body_util::BodyExt as _;
 use keel_kernel::json::Document;
 use keel_kernel::{Fault, Payload, Refusal, Rule};
 use serde_json::Value;
@@ -9,6 +10,9 @@ use crate::error::{Code, Problem};
 
 /// The most that a body may have, in bytes.
 pub const LIMIT: usize = 1024 * 1024;
+/// How much of a larger one is read and dropped, in bytes: a client that is answered while it still sends may lose its
+/// connection before it has read why.
+const READ_ON: usize = 16 * LIMIT;
 
 /// A body that is a JSON object (I4a).
 #[derive(Clone, Debug)]
@@ -93,20 +97,28 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let announced = request
-            .headers()
-            .get(http::header::CONTENT_LENGTH)
-            .and_then(|length| length.to_str().ok())
-            .and_then(|length| length.parse::<usize>().ok());
         let too_large = || {
             Problem::new(Code::TooLarge, format!("the body is larger than {LIMIT} bytes"))
                 .with("limit", LIMIT)
                 .at(Fault::new("", format!("is larger than {LIMIT} bytes")))
         };
-        if announced.is_some_and(|length| length > LIMIT) {
+        let mut body = request.into_body();
+        let (mut bytes, mut length) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let cut =
+                |_| Problem::new(Code::InvalidJson, "the body was cut off").at(Fault::new("", "not JSON"));
+            let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
+            length += data.len();
+            if length > READ_ON {
+                return Err(too_large());
+            }
+            if length <= LIMIT {
+                bytes.extend_from_slice(&data);
+            }
+        }
+        if length > LIMIT {
             return Err(too_large());
         }
-        let bytes = axum::body::to_bytes(request.into_body(), LIMIT).await.map_err(|_| too_large())?;
         Self::read(&bytes)
     }
 }
