@@ -58,6 +58,9 @@ impl<'a> Job<'a> {
 /// How often a read is tried: about a second in all, for a caller waits.
 const READ_TRIES: u32 = 5;
 
+/// Lost races that are run again without a pause.
+const CALM: u32 = 2;
+
 /// Jitter between tries, in milliseconds.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
 
@@ -121,7 +124,11 @@ impl Ledger {
                         }
                     }
                     seen.keys.extend(obstacles.keys);
-                    (head, fresh) = match obstacles.head {
+                    // One lost race is run again at once. Who loses more is in a crowd, and the crowd must spread.
+                    if attempt >= CALM {
+                        self.pause(attempt - CALM).await;
+                    }
+                    (head, fresh) = match obstacles.head.filter(|_| attempt < CALM) {
                         Some(head) => (head, true),
                         None => (self.head(at).await?, true),
                     };
