@@ -5,6 +5,7 @@
 mod drain;
 mod handover;
 mod load;
+mod owner_py;
 mod restart;
 
 use keel_tests::local::Local;

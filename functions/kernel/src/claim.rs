@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use keel_kernel::{Event, Millis, OwnerId, Seq, SessionId, TenantId};
+use keel_kernel::{Event, Millis, OwnerId, RunStatus, Seq, SessionId, TenantId};
 use keel_ledger::dynamo::keys::DUE_SHARDS;
 use keel_ledger::port::Consistency;
 use keel_ledger::{Claimed, SessionKey};
@@ -21,8 +21,10 @@ use crate::{Owners, lease};
 const WAIT_MAX_S: u64 = 20;
 /// Between two looks of a waiting call, in milliseconds.
 const LOOK_MS: std::ops::RangeInclusive<u64> = 300..=600;
-/// Rows looked at in one index partition in one look.
-const ROWS_PER_SHARD: usize = 50;
+/// Sessions on one page of the index.
+const PAGE: usize = 100;
+/// Pages of one look.
+const PAGES: usize = 64;
 /// Events that come with a claim; more are read page by page.
 const EVENTS: usize = 1_000;
 
@@ -66,13 +68,25 @@ async fn look(
     if let Some(at) = only {
         return Ok(owners.ledger.claim(at, owner).await?.ok().map(|claimed| (at.clone(), claimed)));
     }
-    for shard in 0..DUE_SHARDS {
-        for (at, _) in owners.rows.due(shard, Millis(u64::MAX), ROWS_PER_SHARD).await? {
+    // From some partition on, so that owners who ask at once do not all meet at the first.
+    let first = owners.ledger.env().pick(0..=u64::from(DUE_SHARDS - 1));
+    let (mut shard, mut after, mut ended) = (u8::try_from(first).unwrap_or(0), None, 0);
+    for _ in 0..PAGES {
+        let page = owners.rows.due(shard, Millis(u64::MAX), PAGE, after).await?;
+        for (at, head) in page.sessions {
             if at.tenant == *tenant
+                && head.run.status == RunStatus::Pending
                 && let Ok(claimed) = owners.ledger.claim(&at, owner).await?
             {
                 return Ok(Some((at, claimed)));
             }
+        }
+        after = page.next;
+        if after.is_none() {
+            (shard, ended) = ((shard + 1) % DUE_SHARDS, ended + 1);
+        }
+        if ended == DUE_SHARDS {
+            break;
         }
     }
     Ok(None)

@@ -1,16 +1,20 @@
 //! The sweep: hints are never the truth, so this looks at the index of due runs and sends again what got lost.
 //!
-//! Its work is bounded: so many rows per index partition and call. A partition with more is continued at the next call,
-//! and a hint that was sent twice costs a failed claim.
+//! Its work is bounded: so many pages per call. The next call goes on where this one stopped, so that runs which are due
+//! and well (long ones, whose leases hold) never hide those behind them. A hint that was sent twice costs a failed claim.
+
+use std::sync::{Mutex, PoisonError};
 
 use keel_kernel::Millis;
 use keel_kernel::run::{self, Sweep};
-use keel_ledger::dynamo::Dynamo;
 use keel_ledger::dynamo::keys::DUE_SHARDS;
+use keel_ledger::dynamo::{DuePlace, Dynamo};
 use keel_ledger::{Ledger, StoreError};
 
-/// Rows looked at in one index partition in one call.
-const ROWS_PER_SHARD: usize = 200;
+/// Sessions on one page of the index.
+const PAGE: usize = 200;
+/// Pages of one call: with their heads, some 30 round trips of the busiest sweep's minute.
+const PAGES: usize = 32;
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,40 +23,83 @@ pub struct Swept {
     pub looked_at: usize,
     /// Hints sent.
     pub hinted: usize,
+    /// It stopped at its bound: the next call goes on from there.
+    pub more: bool,
 }
 
-/// Looks at every index partition once, for what is due now.
-pub async fn sweep(ledger: &Ledger, rows: &Dynamo) -> Result<Swept, StoreError> {
-    look(ledger, rows, ledger.env().now()).await
+/// Sweeps, call by call.
+pub struct Sweeper {
+    ledger: Ledger,
+    rows: Dynamo,
+    pages: usize,
+    place: Mutex<Place>,
 }
 
-/// Looks at everything that will ever be due, with a hint for later where a lease or a backoff still runs: for a process
-/// that starts where another was killed, and knows that its hints died with it.
-pub async fn recover(ledger: &Ledger, rows: &Dynamo) -> Result<Swept, StoreError> {
-    look(ledger, rows, Millis(u64::MAX)).await
+/// Where the next page begins.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    shard: u8,
+    after: Option<DuePlace>,
 }
 
-async fn look(ledger: &Ledger, rows: &Dynamo, due: Millis) -> Result<Swept, StoreError> {
-    let now = ledger.env().now();
-    let mut swept = Swept::default();
-    for shard in 0..DUE_SHARDS {
-        for (at, head) in rows.due(shard, due, ROWS_PER_SHARD).await? {
-            swept.looked_at += 1;
-            match run::sweep(&head, now) {
-                Sweep::Hint => {
-                    swept.hinted += 1;
-                    ledger.hint(&at, 0).await;
-                }
-                Sweep::Later(until) if due > now => {
-                    swept.hinted += 1;
-                    ledger.hint(&at, until.since(now) + 1).await;
-                }
-                Sweep::Later(_) | Sweep::Leave => {}
+impl Sweeper {
+    /// A sweeper that begins at some partition, so that many short-lived ones together see all of them.
+    pub fn new(ledger: Ledger, rows: Dynamo) -> Self {
+        let shard = ledger.env().pick(0..=u64::from(DUE_SHARDS - 1));
+        let place = Place { shard: u8::try_from(shard).unwrap_or(0), after: None };
+        Self { ledger, rows, pages: PAGES, place: Mutex::new(place) }
+    }
+
+    /// The same with another bound, in pages of 200 sessions a call.
+    #[must_use]
+    pub fn with_pages(self, pages: usize) -> Self {
+        Self { pages, ..self }
+    }
+
+    /// Looks at what is due now.
+    pub async fn sweep(&self) -> Result<Swept, StoreError> {
+        self.look(self.ledger.env().now(), self.pages).await
+    }
+
+    /// Looks at everything that will ever be due, with a hint for later where a lease or a backoff still runs: for a
+    /// process that starts where another was killed, and knows that its hints died with it.
+    pub async fn recover(&self) -> Result<Swept, StoreError> {
+        self.look(Millis(u64::MAX), usize::MAX).await
+    }
+
+    async fn look(&self, due: Millis, pages: usize) -> Result<Swept, StoreError> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut swept = Swept { more: true, ..Swept::default() };
+        let mut ended = 0;
+        for _ in 0..pages {
+            let page = self.rows.due(place.shard, due, PAGE, place.after.take()).await?;
+            for (at, head) in page.sessions {
+                swept.looked_at += 1;
+                swept.hinted += usize::from(self.hint(&at, &head, due).await);
+            }
+            place.after = page.next;
+            if place.after.is_none() {
+                place.shard = (place.shard + 1) % DUE_SHARDS;
+                ended += 1;
+            }
+            if ended == DUE_SHARDS {
+                swept.more = false;
+                break;
             }
         }
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        tracing::info!(looked_at = swept.looked_at, hinted = swept.hinted, more = swept.more, "swept");
+        Ok(swept)
     }
-    if swept.hinted > 0 {
-        tracing::info!(looked_at = swept.looked_at, hinted = swept.hinted, "the sweep sent hints");
+
+    async fn hint(&self, at: &keel_ledger::SessionKey, head: &keel_kernel::Head, due: Millis) -> bool {
+        let now = self.ledger.env().now();
+        let after_ms = match run::sweep(head, now) {
+            Sweep::Hint => 0,
+            Sweep::Later(until) if due > now => until.since(now) + 1,
+            Sweep::Later(_) | Sweep::Leave => return false,
+        };
+        self.ledger.hint(at, after_ms).await;
+        true
     }
-    Ok(swept)
 }

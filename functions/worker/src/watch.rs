@@ -33,7 +33,8 @@ impl Watcher<'_> {
             let draining = *drain.borrow();
             let time = if draining { Time::Stop } else { time_left(&self.worker.config, self.deadline) };
             self.tell(|signals| signals.time = time);
-            let look = tokio::time::sleep(Duration::from_millis(env.pick(low..=high)));
+            let look = Duration::from_millis(env.pick(low..=high));
+            let look = tokio::time::sleep(look.min(next_bell(&self.worker.config, self.deadline)));
             tokio::select! {
                 () = look => {}
                 Ok(_) = drain.wait_for(|drain| *drain), if !draining => continue,
@@ -91,6 +92,14 @@ impl Watcher<'_> {
 fn is_due(head: &Head, token: &LeaseToken, now: Millis, third: u64) -> bool {
     let until = head.lease.as_ref().map_or(Millis(0), |lease| lease.until);
     head.epoch == token.epoch && until.since(now) < 2 * third
+}
+
+/// How long until the time that is left means something else (S5).
+fn next_bell(config: &WorkerConfig, deadline: Option<Instant>) -> Duration {
+    let Some(deadline) = deadline else { return Duration::MAX };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let bells = [config.no_new_request, config.stop].into_iter().filter(|bell| *bell < left);
+    bells.map(|bell| left - bell).min().unwrap_or(Duration::MAX)
 }
 
 fn time_left(config: &WorkerConfig, deadline: Option<Instant>) -> Time {

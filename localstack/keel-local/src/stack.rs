@@ -9,7 +9,8 @@ use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Embedded, tables};
 use keel_fn_edge::{Edge, Features};
-use keel_fn_kernel::{Owners, sweep};
+use keel_fn_kernel::Owners;
+use keel_fn_kernel::sweep::Sweeper;
 use keel_fn_stream::{StreamConfig, Streams};
 use keel_fn_worker::{NoMessage, Worker, WorkerConfig};
 use keel_ledger::dynamo::Dynamo;
@@ -72,12 +73,9 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     } else {
         work.spawn(answer_hints(worker(options, &ledger, &rows, &drain), hinted, options.invocation_ms));
     }
-    work.spawn(sweep_on(
-        ledger.clone(),
-        rows.clone(),
-        Duration::from_millis(options.sweep_ms),
-        drain.clone(),
-    ));
+    let sweeper = Sweeper::new(ledger.clone(), rows.clone());
+    sweeper.recover().await.map_err(StartError::Recover)?;
+    work.spawn(sweep_on(sweeper, Duration::from_millis(options.sweep_ms), drain.clone()));
     let mut dynamodb = None;
     if let Some(embedded) = &opened.embedded {
         work.spawn(expire(embedded.clone(), drain.clone()));
@@ -85,7 +83,6 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
             dynamodb = Some(dynamodb::serve(embedded.clone(), port).await?);
         }
     }
-    sweep::recover(&ledger, &rows).await.map_err(StartError::Recover)?;
 
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], options.port)))
         .await
@@ -203,13 +200,13 @@ async fn drop_hints(mut hinted: mpsc::UnboundedReceiver<Hint>, mut drain: watch:
 }
 
 /// The schedule.
-async fn sweep_on(ledger: Ledger, rows: Dynamo, every: Duration, mut drain: watch::Receiver<bool>) {
+async fn sweep_on(sweeper: Sweeper, every: Duration, mut drain: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             _ = drain.wait_for(|drain| *drain) => return,
             () = tokio::time::sleep(every) => {}
         }
-        if let Err(error) = sweep::sweep(&ledger, &rows).await {
+        if let Err(error) = sweeper.sweep().await {
             tracing::error!(error = &error as &dyn std::error::Error, "a sweep failed");
         }
     }

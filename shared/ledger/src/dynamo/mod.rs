@@ -13,6 +13,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 
 pub use partials::PartialChunk;
+pub use rows::{DuePage, DuePlace};
 
 use crate::meter::Meter;
 

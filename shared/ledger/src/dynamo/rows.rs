@@ -1,5 +1,7 @@
 //! Rows of the state table that are no heads: sessions as described, a tenant's list of them, API keys, and what is due.
 
+use std::collections::HashMap;
+
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
@@ -41,6 +43,19 @@ fn meta_item(at: &SessionKey, meta: &Meta) -> Item {
     item.insert(REVISION.to_owned(), items::number(meta.revision));
     item
 }
+
+/// A page of the index of due sessions.
+#[derive(Debug)]
+pub struct DuePage {
+    /// The sessions, with their heads as they are.
+    pub sessions: Vec<(SessionKey, Head)>,
+    /// Where the next page begins, if there may be more.
+    pub next: Option<DuePlace>,
+}
+
+/// A place in the index of due sessions. Good for as long as anybody keeps it: what is gone by then is passed over.
+#[derive(Clone, Debug)]
+pub struct DuePlace(HashMap<String, AttributeValue>);
 
 impl Dynamo {
     /// Writes a new session: head, description and its place in the tenant's list, or nothing.
@@ -253,13 +268,15 @@ impl Dynamo {
         got.item().map(read_row).transpose()
     }
 
-    /// At most `limit` sessions of an index partition that are due, the longest due first, with their heads.
+    /// At most `limit` sessions of an index partition that are due, the longest due first, with their heads. `after` goes
+    /// on where an earlier page ended.
     pub async fn due(
         &self,
         shard: u8,
         now: Millis,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        after: Option<DuePlace>,
+    ) -> Result<DuePage, StoreError> {
         let got = self
             .patient
             .query()
@@ -268,6 +285,7 @@ impl Dynamo {
             .key_condition_expression("dueShard = :shard AND dueAt <= :now")
             .expression_attribute_values(":shard", AttributeValue::S(keys::due_shard_name(shard)))
             .expression_attribute_values(":now", items::number(now.0))
+            .set_exclusive_start_key(after.map(|place| place.0))
             .limit(i32::try_from(limit).unwrap_or(i32::MAX))
             .return_consumed_capacity(TOTAL)
             .send()
@@ -283,11 +301,11 @@ impl Dynamo {
                 session: SessionId::parse(session).map_err(bad)?,
             });
         }
-        let mut heads = Vec::with_capacity(at.len());
+        let mut sessions = Vec::with_capacity(at.len());
         for chunk in at.chunks(100) {
-            heads.extend(self.read_heads(chunk).await?);
+            sessions.extend(self.read_heads(chunk).await?);
         }
-        Ok(heads)
+        Ok(DuePage { sessions, next: got.last_evaluated_key.map(DuePlace) })
     }
 
     /// The head as a stream or a watcher may see it: possibly a moment old.
