@@ -3,6 +3,7 @@ CARGO := cargo
 # Tools that are not on the machine are built once into .tools, at these versions.
 NEXTEST_VERSION := 0.9.143
 DENY_VERSION := 0.20.2
+FUZZ_VERSION := 0.13.1
 TOOLS := $(CURDIR)/.tools
 export PATH := $(TOOLS)/bin:$(PATH)
 .DEFAULT_GOAL := help
@@ -34,6 +35,10 @@ chaos: .venv/installed ## faults over real sockets, for SECONDS=300; prints what
 	$(CARGO) build -q -p keel-local
 	KEEL_CHAOS_SECONDS=$(or $(SECONDS),300) $(CARGO) test -q -p keel-tests --test chaos -- --nocapture
 
+fuzz: ## looks for what breaks TARGET=payload|canonical|list_cursor|resume, for SECONDS=60
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --version $(FUZZ_VERSION) --locked --root $(TOOLS)
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $(or $(TARGET),payload) -- -max_total_time=$(or $(SECONDS),60)
+
 deny: ## licences, sources and bans of every dependency
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
 	$(CARGO) deny --offline check bans licenses sources
@@ -48,4 +53,4 @@ nextest:
 	.venv/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-.PHONY: help dev test check contract load chaos deny nextest
+.PHONY: help dev test check contract load chaos fuzz deny nextest

@@ -3,14 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, StatusCode, header};
-use keel_kernel::{Head, Millis, SessionId, StateOwner, TenantId, caps};
+use keel_kernel::{Head, Millis, SessionId, StateOwner, caps};
 use keel_ledger::SessionKey;
 use keel_ledger::sessions::{Created, Meta, Patched, Session};
 use keel_web::params::{At, Query};
-use keel_web::{Body, Caller, Code, Problem};
+use keel_web::{Body, Caller, Code, Problem, cursor};
 use serde_json::{Value, json};
 
 use crate::{Edge, view};
@@ -184,7 +182,8 @@ pub(crate) async fn list(
 ) -> Result<Json<Value>, Problem> {
     query.only(&["limit", "cursor", "status"])?;
     let limit = query.number("limit", 1..=PAGE_MAX)?.unwrap_or(PAGE_DEFAULT) as usize;
-    let mut after = query.text("cursor").map(|cursor| read_cursor(&caller.tenant, cursor)).transpose()?;
+    let mut after =
+        query.text("cursor").map(|cursor| cursor::read_list(&caller.tenant, cursor)).transpose()?;
     let wanted = query.text("status");
     if let Some(status) = wanted
         && !["open", "closed", "idle", "pending", "running", "done", "failed"].contains(&status)
@@ -208,22 +207,6 @@ pub(crate) async fn list(
         }
     }
     let rows: Vec<Value> = sessions.iter().map(|session| described(&edge, session)).collect();
-    let cursor = after.map(|sk| write_cursor(&caller.tenant, &sk));
+    let cursor = after.map(|sk| cursor::write_list(&caller.tenant, &sk));
     Ok(Json(json!({ "sessions": rows, "cursor": cursor, "hasMore": cursor.is_some() })))
-}
-
-/// Opaque to clients: the tenant, and the sort key of the last row looked at.
-fn write_cursor(tenant: &TenantId, sk: &str) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{tenant}/{sk}"))
-}
-
-/// A cursor of another tenant is refused. (It would only ever have read the caller's own rows.)
-fn read_cursor(tenant: &TenantId, cursor: &str) -> Result<String, Problem> {
-    let decoded = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    decoded
-        .as_deref()
-        .and_then(|text| text.split_once('/'))
-        .filter(|(of, sk)| *of == tenant.as_str() && sk.starts_with("s#") && sk.len() <= 128)
-        .map(|(_, sk)| sk.to_owned())
-        .ok_or_else(|| Problem::parameter("cursor", "is not a cursor of this list"))
 }

@@ -17,12 +17,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream;
 use http::{HeaderMap, header};
-use keel_kernel::Seq;
 use keel_ledger::Ledger;
 use keel_ledger::dynamo::Dynamo;
-use keel_web::params::{At, Query, SEQ_MAX};
+use keel_web::params::{At, Query};
 use keel_web::service::gated;
-use keel_web::{Auth, Problem, Scope};
+use keel_web::{Auth, Problem, Scope, cursor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -82,18 +81,6 @@ pub fn router(streams: Streams) -> Router {
     gated(route, &auth, Scope::Client)
 }
 
-/// R2: `Last-Event-ID` wins over `after`. An empty one is what a browser sends that has seen no id yet.
-fn cursor(query: &Query, headers: &HeaderMap) -> Result<(Seq, &'static str), Problem> {
-    let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else {
-        return Ok((query.after()?, "after"));
-    };
-    let seq = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    match seq.and_then(|text| text.parse::<u64>().ok()).filter(|seq| *seq <= SEQ_MAX) {
-        Some(seq) => Ok((Seq(seq), "Last-Event-ID")),
-        None => Err(Problem::parameter("Last-Event-ID", "must be the id of a frame")),
-    }
-}
-
 /// `GET /v1/sessions/{id}/events/stream?after&partials&until`
 async fn open(
     State(streams): State<Streams>,
@@ -103,7 +90,7 @@ async fn open(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     query.only(&["after", "partials", "until"])?;
-    let (after, given_by) = cursor(&query, &headers)?;
+    let (after, given_by) = cursor::resume(&query, &headers)?;
     let partials = query.flag("partials")?;
     let until_settled = match query.text("until") {
         None => false,

@@ -400,6 +400,11 @@ mod tests {
         }
 
         #[test]
+        fn i4_the_canonical_form_is_what_another_implementation_makes(value in any_json()) {
+            prop_assert_eq!(canonical(&value), json_canon::to_string(&value).unwrap());
+        }
+
+        #[test]
         fn i4a_reading_never_panics(text in "[\\[\\]{}\",:0-9eE+.\\-\\\\ud8abtrfn ]{0,40}") {
             let _ = Document::read(&text);
         }

@@ -317,4 +317,13 @@ mod tests {
              422 idempotency_conflict\n429 limit_reached\n503 busy\n500 internal"
         );
     }
+
+    #[test]
+    fn v6_every_code_is_documented() {
+        let documented = include_str!("../../../docs/errors.md");
+        for code in Code::ALL {
+            let row = format!("| {} | `{}` |", code.row().0, code.as_str());
+            assert!(documented.contains(&row), "docs/errors.md has no row {row}");
+        }
+    }
 }

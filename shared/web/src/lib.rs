@@ -4,6 +4,7 @@
 
 pub mod auth;
 pub mod body;
+pub mod cursor;
 pub mod error;
 pub mod params;
 pub mod request;

@@ -37,6 +37,19 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
+    /// Reads what stands behind the `?`.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let pairs: Vec<(String, String)> = serde_urlencoded::from_str(text)
+            .map_err(|_| Problem::parameter("query", "is not a query string"))?;
+        let mut query = BTreeMap::new();
+        for (name, value) in pairs {
+            if query.insert(name.clone(), value).is_some() {
+                return Err(Problem::parameter(&name, "is given twice"));
+            }
+        }
+        Ok(Query(query))
+    }
+
     /// Refuses parameters that the route does not know.
     pub fn only(&self, known: &[&str]) -> Result<(), Problem> {
         match self.0.keys().find(|name| !known.contains(&name.as_str())) {
@@ -87,15 +100,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let mut query = BTreeMap::new();
-        let pairs: Vec<(String, String)> = serde_urlencoded::from_str(parts.uri.query().unwrap_or(""))
-            .map_err(|_| Problem::parameter("query", "is not a query string"))?;
-        for (name, value) in pairs {
-            if query.insert(name.clone(), value).is_some() {
-                return Err(Problem::parameter(&name, "is given twice"));
-            }
-        }
-        Ok(Query(query))
+        Query::parse(parts.uri.query().unwrap_or(""))
     }
 }
 
