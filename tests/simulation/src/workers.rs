@@ -1,0 +1,122 @@
+//! The workers' event source and schedule: every hint is an invocation with a fate, and the sweep comes every minute.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keel_fn_kernel::sweep;
+use keel_fn_worker::{Answered, NoMessage};
+use keel_ledger::hints::{Hint, Hints as _};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::fate::{Fate, Fated};
+use crate::rng::Rng;
+use crate::world::{Process, World};
+
+/// Worker processes.
+const WORKERS: u64 = 3;
+/// How long a message whose worker died stays invisible, in milliseconds.
+const VISIBILITY_MS: u64 = 60_000;
+
+/// Hands each hint to a worker, for ever.
+pub(crate) async fn answer_hints(world: Arc<World>, mut hinted: UnboundedReceiver<Hint>) {
+    let mut rng = world.rng.fork("dispatch");
+    let workers: Vec<Process> = (0..WORKERS).map(|n| world.process("worker", n)).collect();
+    let mut invocations = JoinSet::new();
+    for number in 0_u64.. {
+        let hint = loop {
+            tokio::select! {
+                biased;
+                Some(ended) = invocations.join_next() => if let Err(panic) = ended {
+                    world.history.violated("panic", format!("a worker: {panic}"));
+                },
+                hint = hinted.recv() => match hint {
+                    Some(hint) => break hint,
+                    None => return,
+                },
+            }
+        };
+        let process = rng.one_of(&workers).clone();
+        let invocation = rng.fork(&format!("invocation-{number}"));
+        invocations.spawn(invoke(world.clone(), process, hint, number, invocation));
+    }
+}
+
+async fn invoke(world: Arc<World>, process: Process, hint: Hint, number: u64, mut rng: Rng) {
+    let at = hint.session_key();
+    let calm = world.is_calm();
+    let (stop, drain) = watch::channel(false);
+    let (fate, deadline, drains) = if calm { (Fate::Lives, None, None) } else { draw_fate(&mut rng) };
+    let worker = process.worker(drain);
+    let work = worker.answer(&at, deadline.map(|ms| Instant::now() + Duration::from_millis(ms)), &NoMessage);
+    let draining = async {
+        if let Some(ms) = drains {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            world.history.count("a worker was drained");
+            stop.send_replace(true);
+        }
+        std::future::pending::<()>().await;
+    };
+    let end = tokio::select! {
+        biased;
+        end = Fated::new(work, fate) => end,
+        () = draining => unreachable!("it never ends"),
+    };
+    if end.met {
+        let what = match fate {
+            Fate::Killed { .. } => "a worker was killed",
+            Fate::Frozen { .. } | Fate::Lives => "a worker was frozen and thawed",
+        };
+        world.history.count(what);
+    }
+    let name = &process.name;
+    let again = match end.output {
+        Some(Ok(answered)) => {
+            world.history.note(format_args!("{name} invocation {number} about {at}: {answered:?}"));
+            if let Answered::Ended(keel_agent::Ended::Lost) = answered {
+                world.history.count("an attempt found its lease lost");
+            }
+            false
+        }
+        Some(Err(error)) => {
+            world.history.mark("an attempt broke off", format_args!("{name} {number} {at}: {error}"));
+            true
+        }
+        None => {
+            world.history.note(format_args!("{name} invocation {number} about {at}: killed"));
+            true
+        }
+    };
+    if again {
+        let _ = world.queue.send(&hint, VISIBILITY_MS).await; // what is not queued, the sweep finds
+    }
+}
+
+/// What becomes of an invocation: its fate, its deadline, when it is drained.
+fn draw_fate(rng: &mut Rng) -> (Fate, Option<u64>, Option<u64>) {
+    let polls = if rng.chance(500) { rng.pick(1..=25) } else { rng.pick(1..=120) };
+    match rng.pick(0..=99) {
+        0..15 => (Fate::Killed { polls }, None, None),
+        15..40 => (Fate::Frozen { polls, millis: rng.pick(1_000..=130_000) }, None, None),
+        40..50 => (Fate::Lives, Some(rng.pick(2_000..=20_000)), None),
+        50..60 => (Fate::Lives, None, Some(rng.pick(0..=8_000))),
+        _ => (Fate::Lives, None, None),
+    }
+}
+
+/// The schedule, for ever.
+pub(crate) async fn sweep_on(world: Arc<World>) {
+    let process = world.process("sweep", 0);
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        match sweep::sweep(&process.ledger, &process.rows).await {
+            Ok(swept) if swept.hinted > 0 => {
+                world.history.mark("the sweep sent a hint", format_args!("{swept:?}"));
+            }
+            Ok(_) => {}
+            Err(error) => world.history.mark("a sweep failed", error),
+        }
+    }
+}
