@@ -35,6 +35,7 @@ impl Watcher<'_> {
             self.tell(|signals| signals.time = time);
             let look = tokio::time::sleep(Duration::from_millis(env.pick(low..=high)));
             tokio::select! {
+                biased;
                 () = look => {}
                 Ok(_) = drain.wait_for(|drain| *drain), if !draining => continue,
             }

@@ -14,7 +14,7 @@ const BEGIN_MS: u64 = 1_764_547_200_000;
 
 /// One process's environment.
 #[derive(Debug)]
-pub struct SimEnv {
+pub(crate) struct SimEnv {
     begun: Instant,
     process: u64,
     skew_ms: i64,
@@ -24,7 +24,7 @@ pub struct SimEnv {
 
 impl SimEnv {
     /// The environment of the process with this number, whose clock is wrong by so much.
-    pub fn new(begun: Instant, process: u64, skew_ms: i64, rng: Rng) -> Self {
+    pub(crate) fn new(begun: Instant, process: u64, skew_ms: i64, rng: Rng) -> Self {
         Self { begun, process, skew_ms, made: AtomicU64::new(0), chance: Shared::new(rng) }
     }
 }

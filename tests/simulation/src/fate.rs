@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 
 /// What becomes of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// It lives.
     Lives,
     /// It is killed after so many polls.
@@ -22,7 +22,7 @@ pub enum Fate {
 }
 
 /// A process under its fate. Its output is `None` where it was killed.
-pub struct Fated<F: Future> {
+pub(crate) struct Fated<F: Future> {
     inner: Pin<Box<F>>,
     fate: Fate,
     polls: u64,
@@ -32,18 +32,18 @@ pub struct Fated<F: Future> {
 
 impl<F: Future> Fated<F> {
     /// The process `inner` under its fate.
-    pub fn new(inner: F, fate: Fate) -> Self {
+    pub(crate) fn new(inner: F, fate: Fate) -> Self {
         Self { inner: Box::pin(inner), fate, polls: 0, thaw: None, met: false }
     }
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End<T> {
+pub(crate) struct End<T> {
     /// What it gave; `None` where it was killed.
-    pub output: Option<T>,
+    pub(crate) output: Option<T>,
     /// Whether its fate met it before it was done.
-    pub met: bool,
+    pub(crate) met: bool,
 }
 
 impl<F: Future> Future for Fated<F> {

@@ -18,7 +18,7 @@ pub struct Violation {
 
 /// A write that the store carried out, in the order in which it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
+pub(crate) enum Write {
     /// A claim made this epoch.
     Claimed { epoch: u64 },
     /// An event was appended.
@@ -35,7 +35,7 @@ pub enum Write {
 
 /// An input that a client was told is committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ack {
+pub(crate) struct Ack {
     /// The session's partition key.
     pub at: String,
     /// Its request id.
@@ -50,7 +50,7 @@ pub struct Ack {
 
 /// What the checks read.
 #[derive(Clone, Debug, Default)]
-pub struct Records {
+pub(crate) struct Records {
     /// One line for each thing that happened.
     pub lines: String,
     /// Writes of each session.
@@ -65,41 +65,41 @@ pub struct Records {
 
 /// The history of one world.
 #[derive(Debug)]
-pub struct History {
+pub(crate) struct History {
     begun: Instant,
     records: Mutex<Records>,
 }
 
 impl History {
     /// An empty history that begins now.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { begun: Instant::now(), records: Mutex::default() }
     }
 
     /// The records, to read or add to.
-    pub fn records(&self) -> MutexGuard<'_, Records> {
+    pub(crate) fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a line.
-    pub fn note(&self, line: impl Display) {
+    pub(crate) fn note(&self, line: impl Display) {
         let at = self.begun.elapsed().as_millis();
         self.records().lines.push_str(&format!("{at:>8} {line}\n"));
     }
 
     /// Counts a thing of interest.
-    pub fn count(&self, what: &'static str) {
+    pub(crate) fn count(&self, what: &'static str) {
         *self.records().counts.entry(what).or_default() += 1;
     }
 
     /// Notes and counts.
-    pub fn mark(&self, what: &'static str, detail: impl Display) {
+    pub(crate) fn mark(&self, what: &'static str, detail: impl Display) {
         self.count(what);
         self.note(format_args!("{what}: {detail}"));
     }
 
     /// Notes that a rule did not hold.
-    pub fn violated(&self, rule: &'static str, what: impl Into<String>) {
+    pub(crate) fn violated(&self, rule: &'static str, what: impl Into<String>) {
         let what = what.into();
         self.note(format_args!("VIOLATED {rule}: {what}"));
         self.records().violations.push(Violation { rule, what });

@@ -13,7 +13,7 @@ use crate::rng::{Rng, Shared};
 
 /// The queue that all processes share.
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     inner: LocalHints,
     chance: Shared,
     calm: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct Queue {
 
 impl Queue {
     /// The queue, and the end where hints come out.
-    pub fn new(calm: Arc<AtomicBool>, history: Arc<History>, rng: Rng) -> (Self, UnboundedReceiver<Hint>) {
+    pub(crate) fn new(calm: Arc<AtomicBool>, history: Arc<History>, rng: Rng) -> (Self, UnboundedReceiver<Hint>) {
         let (inner, out) = LocalHints::channel();
         (Self { inner, chance: Shared::new(rng), calm, history }, out)
     }

@@ -26,11 +26,11 @@ pub enum Mutation {
 }
 
 /// A store whose writes are broken in one way.
-pub struct Sabotaged {
+pub(crate) struct Sabotaged {
     /// The store.
-    pub inner: Arc<dyn Store>,
+    pub(crate) inner: Arc<dyn Store>,
     /// How.
-    pub mutation: Mutation,
+    pub(crate) mutation: Mutation,
 }
 
 fn is_settle(before: &Head, decision: &Decision) -> bool {

@@ -58,7 +58,7 @@ const FAULTS: [(Fault, &str); 10] = [
 
 /// A process's wire.
 #[derive(Debug)]
-pub struct Wire {
+pub(crate) struct Wire {
     chance: Shared,
     /// Faults in a thousand requests.
     faults: u64,
@@ -71,7 +71,7 @@ pub struct Wire {
 
 impl Wire {
     /// A client of the store through a wire of its own.
-    pub fn client(
+    pub(crate) fn client(
         store: &Embedded,
         faults: u64,
         calm: Arc<AtomicBool>,

@@ -1,6 +1,7 @@
 //! The workers' event source and schedule: every hint is an invocation with a fate, and the sweep comes every minute.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use keel_fn_kernel::sweep;
@@ -40,11 +41,16 @@ pub(crate) async fn answer_hints(world: Arc<World>, mut hinted: UnboundedReceive
         };
         let process = rng.one_of(&workers).clone();
         let invocation = rng.fork(&format!("invocation-{number}"));
-        invocations.spawn(invoke(world.clone(), process, hint, number, invocation));
+        let world = world.clone();
+        invocations.spawn(async move {
+            world.working.fetch_add(1, Ordering::Relaxed);
+            invoke(&world, process, hint, number, invocation).await;
+            world.working.fetch_sub(1, Ordering::Relaxed);
+        });
     }
 }
 
-async fn invoke(world: Arc<World>, process: Process, hint: Hint, number: u64, mut rng: Rng) {
+async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rng: Rng) {
     let at = hint.session_key();
     let calm = world.is_calm();
     let (stop, drain) = watch::channel(false);

@@ -1,7 +1,7 @@
 //! One world: a store, a queue, processes with skewed clocks and faulty wires, and the sessions they work on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use keel_agent::provider::fake::Fake;
@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) calm: Arc<AtomicBool>,
     /// All is at rest: readers read to the end and stop.
     pub(crate) rest: AtomicBool,
+    /// Invocations that have not ended.
+    pub(crate) working: AtomicU64,
     pub(crate) queue: Arc<Queue>,
     pub(crate) sessions: Vec<SessionKey>,
     pub(crate) auth: Auth,
@@ -81,6 +83,7 @@ impl World {
             history,
             calm,
             rest: AtomicBool::new(false),
+            working: AtomicU64::new(0),
             queue: Arc::new(queue),
             sessions,
             auth: Auth::new(clean.clone()),
