@@ -53,11 +53,11 @@ use world::World;
 
 /// How long everything may take to come to rest once it is healed. Attempts are at most four to a run, and a lease
 /// abandoned by a fast clock takes two minutes to run out.
-const REST: Duration = Duration::from_secs(3_600);
+const REST: Duration = Duration::from_secs(1_200);
 /// Between two looks for rest.
 const LOOK: Duration = Duration::from_secs(5);
 /// A world that takes longer than this hangs.
-const WORLD: Duration = Duration::from_secs(12 * 3_600);
+const WORLD: Duration = Duration::from_secs(2_400);
 
 /// What a seed came to.
 #[derive(Clone, Debug, Default)]

@@ -144,6 +144,7 @@ impl Wire {
         let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let lost = |what: &'static str| Err(ConnectorError::timeout(what.into()));
+        self.history.count("requests");
         self.wait(1..=5).await;
         match self.draw(&operation) {
             None => self.carry_out(&inner, &operation, request).await,

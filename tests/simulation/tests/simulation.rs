@@ -62,6 +62,7 @@ fn the_promises_hold_under_faults() {
     if let Some(seed) = knob("SEED") {
         let outcome = run(seed, None);
         println!("{}", outcome.history);
+        println!("{:#?}", outcome.counts);
         assert!(outcome.violations.is_empty(), "{}", told(seed, &outcome));
         return;
     }
