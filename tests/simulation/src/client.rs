@@ -89,8 +89,11 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
     let steps = rng.pick(3..=7);
     let mut client = Client { world, at, name: format!("client-{number}"), router, rng, said: Vec::new() };
     for _ in 0..steps {
-        let pause = if client.rng.chance(400) { 400 } else { 15_000 };
-        client.pause(pause).await;
+        match client.rng.pick(0..=9) {
+            0..4 => client.react().await,
+            4..6 => client.pause(400).await,
+            _ => client.pause(12_000).await,
+        }
         client.step().await;
     }
 }
@@ -99,6 +102,15 @@ impl Client {
     async fn pause(&mut self, at_most: u64) {
         let ms = self.rng.pick(0..=at_most);
         tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// Waits until something is written, and a blink more: so clients meet workers at the moment they settle (S4).
+    async fn react(&mut self) {
+        let history = self.world.history.clone();
+        for _ in 0..self.rng.pick(1..=4) {
+            let _ = tokio::time::timeout(Duration::from_secs(12), history.written.notified()).await;
+        }
+        self.pause(6).await;
     }
 
     async fn step(&mut self) {

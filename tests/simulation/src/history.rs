@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// A rule that did not hold.
@@ -68,12 +69,14 @@ pub(crate) struct Records {
 pub(crate) struct History {
     begun: Instant,
     records: Mutex<Records>,
+    /// Told of every write: what clients react to.
+    pub(crate) written: Notify,
 }
 
 impl History {
     /// An empty history that begins now.
     pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), records: Mutex::default() }
+        Self { begun: Instant::now(), records: Mutex::default(), written: Notify::new() }
     }
 
     /// The records, to read or add to.

@@ -57,6 +57,7 @@ fn event(history: &History, put: &Value) -> bool {
 fn append(history: &History, pk: String, write: Write) {
     history.note(format_args!("{pk} {write:?}"));
     history.records().writes.entry(pk).or_default().push(write);
+    history.written.notify_waiters();
 }
 
 /// What an update sets, by attribute.

@@ -18,8 +18,6 @@ use crate::world::{Process, World};
 
 /// Worker processes.
 const WORKERS: u64 = 3;
-/// How long a message whose worker died stays invisible, in milliseconds.
-const VISIBILITY_MS: u64 = 60_000;
 
 /// Hands each hint to a worker, for ever.
 pub(crate) async fn answer_hints(world: Arc<World>, mut hinted: UnboundedReceiver<Hint>) {
@@ -54,7 +52,13 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
     let at = hint.session_key();
     let calm = world.is_calm();
     let (stop, drain) = watch::channel(false);
-    let (fate, deadline, drains) = if calm { (Fate::Lives, None, None) } else { draw_fate(&mut rng) };
+    let lease_ms = process.ledger.lease_ms();
+    let (fate, deadline, drains) =
+        if calm { (Fate::Lives, None, None) } else { draw_fate(&mut rng, lease_ms) };
+    if let Fate::Frozen { .. } = fate {
+        // A frozen worker does not keep its message, so the queue gives it to another while this one still works.
+        let _ = world.queue.send(&hint, lease_ms + rng.pick(0..=4_000)).await;
+    }
     let worker = process.worker(drain);
     let work = worker.answer(&at, deadline.map(|ms| Instant::now() + Duration::from_millis(ms)), &NoMessage);
     let draining = async {
@@ -96,18 +100,19 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
         }
     };
     if again {
-        let _ = world.queue.send(&hint, VISIBILITY_MS).await; // what is not queued, the sweep finds
+        let _ = world.queue.send(&hint, lease_ms).await; // what is not queued, the sweep finds
     }
 }
 
 /// What becomes of an invocation: its fate, its deadline, when it is drained.
-fn draw_fate(rng: &mut Rng) -> (Fate, Option<u64>, Option<u64>) {
+fn draw_fate(rng: &mut Rng, lease_ms: u64) -> (Fate, Option<u64>, Option<u64>) {
     let polls = if rng.chance(500) { rng.pick(1..=25) } else { rng.pick(1..=120) };
     match rng.pick(0..=99) {
         0..15 => (Fate::Killed { polls }, None, None),
-        15..40 => (Fate::Frozen { polls, millis: rng.pick(1_000..=130_000) }, None, None),
-        40..50 => (Fate::Lives, Some(rng.pick(2_000..=20_000)), None),
-        50..60 => (Fate::Lives, None, Some(rng.pick(0..=8_000))),
+        15..25 => (Fate::Frozen { polls, millis: rng.pick(500..=2 * lease_ms) }, None, None),
+        25..45 => (Fate::Frozen { polls, millis: lease_ms + rng.pick(0..=15_000) }, None, None),
+        45..53 => (Fate::Lives, Some(rng.pick(2_000..=20_000)), None),
+        53..60 => (Fate::Lives, None, Some(rng.pick(0..=8_000))),
         _ => (Fate::Lives, None, None),
     }
 }
@@ -116,6 +121,7 @@ fn draw_fate(rng: &mut Rng) -> (Fate, Option<u64>, Option<u64>) {
 pub(crate) async fn sweep_on(world: Arc<World>) {
     let process = world.process("sweep", 0);
     loop {
+        // Each sweep is sixteen requests, so it comes no more often than in the cloud.
         tokio::time::sleep(Duration::from_secs(60)).await;
         match sweep::sweep(&process.ledger, &process.rows).await {
             Ok(swept) if swept.hinted > 0 => {

@@ -50,6 +50,7 @@ pub(crate) struct World {
     pub(crate) clean: Dynamo,
     store: Embedded,
     begun: Instant,
+    lease_ms: u64,
     mutation: Option<Mutation>,
 }
 
@@ -75,6 +76,7 @@ impl World {
         for n in 0..rng.pick(1..=2) {
             sessions.push(make_session(&clean, n, &mut rng).await);
         }
+        let lease_ms = *rng.one_of(&[8_000, 20_000, 60_000]);
         let key = ApiKey::parse(KEY).expect("a key");
         let row = ApiKeyRow { hash: key.hash(), scopes: vec!["client".to_owned()], created_ms: 0 };
         clean.put_api_key(&key.tenant, &key.id, &row).await.expect("the key's row");
@@ -90,6 +92,7 @@ impl World {
             clean,
             store,
             begun: Instant::now(),
+            lease_ms,
             mutation,
         };
         (world, hinted)
@@ -115,7 +118,7 @@ impl World {
             store = Arc::new(Sabotaged { inner: store, mutation });
         }
         // Readers poll, as across functions: nothing tells them of a commit.
-        let config = LedgerConfig { tries: 8, ..LedgerConfig::default() };
+        let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
         let ledger = Ledger::new(store, self.queue.clone(), Wakes::none(), env.clone(), config);
         Process { name, ledger, rows, env }
     }
