@@ -149,15 +149,14 @@ async fn schedule(world: &Arc<World>) {
     }
 }
 
-/// Waits until no run is live and no worker works, and reads what there is.
+/// Waits until no run is live and no worker works, and reads what there is. A session that does not read is told of.
 async fn rest(world: &World) -> Vec<Rested> {
     let healed = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
         let mut live = world.working.load(Ordering::Relaxed) > 0;
         for at in &world.sessions {
-            let head = world.clean.head(at).await.expect("no faults here").expect("a session");
-            live |= head.run.status.is_live();
+            live |= world.clean.head(at).await.is_ok_and(|head| head.is_some_and(|h| h.run.status.is_live()));
         }
         if !live || healed.elapsed() > REST {
             break;
@@ -165,9 +164,15 @@ async fn rest(world: &World) -> Vec<Rested> {
     }
     let mut rested = Vec::new();
     for at in &world.sessions {
-        let head = world.clean.head(at).await.expect("no faults here").expect("a session");
-        let page = world.clean.events(at, Seq::ZERO, 10_000, Consistency::Strong).await.expect("no faults here");
-        rested.push(Rested { at: at.to_string(), head, events: page.events });
+        checks::owners(&world.history, &at.to_string());
+        let head = world.clean.head(at).await;
+        let page = world.clean.events(at, Seq::ZERO, 10_000, Consistency::Strong).await;
+        match (head, page) {
+            (Ok(Some(head)), Ok(page)) => rested.push(Rested { at: at.to_string(), head, events: page.events }),
+            (head, page) => {
+                world.history.violated("L5", format!("{at} does not read: {:?}, {:?}", head.err(), page.err()));
+            }
+        }
     }
     rested
 }
