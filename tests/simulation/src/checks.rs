@@ -91,7 +91,11 @@ pub(crate) fn owners(history: &History, at: &str) {
             Write::Settled { epoch, .. } if *epoch != newest => {
                 broken("S3", format!("epoch {epoch} settled while {newest} was the newest"));
             }
-            Write::Settled { .. } | Write::CancelAsked { .. } | Write::Cancelled { .. } | Write::Closed => {}
+            Write::Settled { .. }
+            | Write::HandedOver
+            | Write::CancelAsked { .. }
+            | Write::Cancelled { .. }
+            | Write::Closed => {}
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Write {
     Event { seq: u64, kind: String, epoch: Option<u64>, commit: String },
     /// The attempt of this epoch was settled.
     Settled { epoch: u64, to: String },
+    /// The attempt of the newest epoch was handed over.
+    HandedOver,
     /// A running attempt was asked to stop when this was the last seq.
     CancelAsked { seq: u64 },
     /// The run became failed because a client cancelled it; inputs after this seq are not covered by the cancel.

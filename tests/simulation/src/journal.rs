@@ -84,6 +84,15 @@ fn head_update(history: &History, update: &Value) {
         records.writes.get(&pk).into_iter().flatten().rev().find_map(find)
     };
     if let Some(epoch) = set.get("epoch").and_then(|value| number(value)) {
+        let ended = |write: &Write| match write {
+            Write::Settled { .. } | Write::HandedOver | Write::Cancelled { .. } => Some(true),
+            Write::Claimed { .. } => Some(false),
+            Write::Event { .. } | Write::CancelAsked { .. } | Write::Closed => None,
+        };
+        let before = history.records().writes.get(&pk).into_iter().flatten().rev().find_map(ended);
+        if before == Some(false) {
+            history.count("a lease was taken over");
+        }
         append(history, pk.clone(), Write::Claimed { epoch });
     }
     if set.contains_key("closed") {
@@ -123,5 +132,6 @@ fn head_update(history: &History, update: &Value) {
     }
     if status == "pending" && run.get("handovers").is_some() && !set.contains_key("epoch") {
         history.count("a run was handed over");
+        append(history, pk, Write::HandedOver);
     }
 }

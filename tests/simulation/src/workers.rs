@@ -106,13 +106,13 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
 
 /// What becomes of an invocation: its fate, its deadline, when it is drained.
 fn draw_fate(rng: &mut Rng, lease_ms: u64) -> (Fate, Option<u64>, Option<u64>) {
-    let polls = if rng.chance(500) { rng.pick(1..=25) } else { rng.pick(1..=120) };
+    let polls = if rng.chance(700) { rng.pick(1..=14) } else { rng.pick(10..=60) };
     match rng.pick(0..=99) {
-        0..15 => (Fate::Killed { polls }, None, None),
-        15..25 => (Fate::Frozen { polls, millis: rng.pick(500..=2 * lease_ms) }, None, None),
-        25..45 => (Fate::Frozen { polls, millis: lease_ms + rng.pick(0..=15_000) }, None, None),
-        45..53 => (Fate::Lives, Some(rng.pick(2_000..=20_000)), None),
-        53..60 => (Fate::Lives, None, Some(rng.pick(0..=8_000))),
+        0..18 => (Fate::Killed { polls }, None, None),
+        18..26 => (Fate::Frozen { polls, millis: rng.pick(500..=2 * lease_ms) }, None, None),
+        26..46 => (Fate::Frozen { polls, millis: lease_ms + rng.pick(0..=15_000) }, None, None),
+        46..56 => (Fate::Lives, Some(rng.pick(2_000..=20_000)), None),
+        56..64 => (Fate::Lives, None, Some(rng.pick(0..=8_000))),
         _ => (Fate::Lives, None, None),
     }
 }

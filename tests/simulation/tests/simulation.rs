@@ -14,6 +14,46 @@ fn knob(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
+/// What 300 seeds must have reached, or the schedules have become too tame to show anything.
+const REACHED: [&str; 36] = [
+    "a client asked for a run",
+    "a client cancelled",
+    "a client gave up",
+    "a client tried again",
+    "a hint came late",
+    "a hint came twice",
+    "a hint was lost",
+    "a key was contradicted",
+    "a lease was taken over",
+    "a partial was read",
+    "a read was stale",
+    "a reader connected",
+    "a reader went away",
+    "a request came late",
+    "a request was lost",
+    "a request was slow",
+    "a request was throttled",
+    "a run was handed over",
+    "a running attempt was asked to stop",
+    "a stream said drain",
+    "a stream was drained",
+    "a sweep failed",
+    "a token was answered again",
+    "a token was in progress",
+    "a transaction met another",
+    "a worker was drained",
+    "a worker was frozen and thawed",
+    "a worker was killed",
+    "an answer was lost",
+    "an attempt broke off",
+    "an attempt found its lease lost",
+    "an edge was killed",
+    "an input was sent again",
+    "an internal error after",
+    "an internal error before",
+    "one reason was told",
+];
+
 /// Runs seeds side by side, each in a thread and a runtime of its own, until `look` says stop.
 fn run_all(seeds: u64, mutation: Option<Mutation>, look: impl Fn(u64, Outcome) -> bool + Sync) {
     let (next, last) = (AtomicU64::new(0), AtomicU64::new(seeds));
@@ -82,6 +122,10 @@ fn the_promises_hold_under_faults() {
     let (counts, failed) = (counts.into_inner().unwrap(), failed.into_inner().unwrap());
     for (what, count) in &counts {
         println!("{count:>8} × {what}");
+    }
+    if seeds >= SEEDS && failed.is_empty() {
+        let missed: Vec<_> = REACHED.iter().filter(|what| !counts.contains_key(**what)).collect();
+        assert!(missed.is_empty(), "no schedule reached {missed:?}");
     }
     if let Some((seed, outcome)) = failed.first_key_value() {
         panic!("{}", told(*seed, outcome));
