@@ -141,7 +141,10 @@ fn nothing_is_stranded(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
         }
         (RunStatus::Failed, Some(FailReason::AttemptsSpent)) => {
             if run.attempts < rested.head.max_attempts {
-                broken("S", format!("failed after {} attempts of {}", run.attempts, rested.head.max_attempts));
+                broken(
+                    "S",
+                    format!("failed after {} attempts of {}", run.attempts, rested.head.max_attempts),
+                );
             }
             // Input after the settle would have begun a run; before it, it is the settle's.
             let settled = writes.iter().rposition(|write| matches!(write, Write::Settled { .. }));

@@ -18,8 +18,8 @@ use crate::history::Ack;
 use crate::rng::Rng;
 use crate::world::{KEY, World};
 
-/// How often a client sends an input that gets no answer.
-const TRIES: u32 = 6;
+/// How often a client sends an input that gets no answer; then it gives up, and nobody knows what became of it.
+const TRIES: u64 = 5;
 
 /// What inputs make the fake model do.
 const SCRIPTS: [&str; 14] = [
@@ -136,7 +136,7 @@ impl Client {
 
     /// Says an input until it is acknowledged, or gives up.
     async fn say(&mut self, index: usize) {
-        for attempt in 0..TRIES {
+        for attempt in 0..self.rng.pick(1..=TRIES) {
             if attempt > 0 {
                 self.world.history.count("a client tried again");
                 self.pause(3_000).await;
@@ -148,8 +148,7 @@ impl Client {
                 StatusCode::OK | StatusCode::CREATED => {
                     let seq = answer["seq"].as_u64().unwrap_or(0);
                     let created = answer["created"] == true;
-                    let ack =
-                        Ack { at: self.at.to_string(), key: input.key, seq, created, text: input.text };
+                    let ack = Ack { at: self.at.to_string(), key: input.key, seq, created, text: input.text };
                     self.world.history.note(format_args!("{}: {ack:?}", self.name));
                     if ack.created && input.seq.is_some() || input.seq.is_some_and(|known| known != seq) {
                         self.world

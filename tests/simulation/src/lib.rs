@@ -91,8 +91,10 @@ pub fn run(seed: u64, mutation: Option<Mutation>) -> Outcome {
 async fn live(seed: u64, mutation: Option<Mutation>) -> Outcome {
     let (world, hinted) = World::new(seed, mutation).await;
     let world = Arc::new(world);
-    let functions =
-        [tokio::spawn(workers::answer_hints(world.clone(), hinted)), tokio::spawn(workers::sweep_on(world.clone()))];
+    let functions = [
+        tokio::spawn(workers::answer_hints(world.clone(), hinted)),
+        tokio::spawn(workers::sweep_on(world.clone())),
+    ];
     if tokio::time::timeout(WORLD, schedule(&world)).await.is_err() {
         world.history.violated("S4", "the world did not end");
     }
@@ -168,9 +170,13 @@ async fn rest(world: &World) -> Vec<Rested> {
         let head = world.clean.head(at).await;
         let page = world.clean.events(at, Seq::ZERO, 10_000, Consistency::Strong).await;
         match (head, page) {
-            (Ok(Some(head)), Ok(page)) => rested.push(Rested { at: at.to_string(), head, events: page.events }),
+            (Ok(Some(head)), Ok(page)) => {
+                rested.push(Rested { at: at.to_string(), head, events: page.events })
+            }
             (head, page) => {
-                world.history.violated("L5", format!("{at} does not read: {:?}, {:?}", head.err(), page.err()));
+                world
+                    .history
+                    .violated("L5", format!("{at} does not read: {:?}, {:?}", head.err(), page.err()));
             }
         }
     }

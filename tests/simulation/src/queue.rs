@@ -22,7 +22,11 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// The queue, and the end where hints come out.
-    pub(crate) fn new(calm: Arc<AtomicBool>, history: Arc<History>, rng: Rng) -> (Self, UnboundedReceiver<Hint>) {
+    pub(crate) fn new(
+        calm: Arc<AtomicBool>,
+        history: Arc<History>,
+        rng: Rng,
+    ) -> (Self, UnboundedReceiver<Hint>) {
         let (inner, out) = LocalHints::channel();
         (Self { inner, chance: Shared::new(rng), calm, history }, out)
     }

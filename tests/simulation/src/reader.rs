@@ -74,7 +74,8 @@ impl Reader {
         let until = if last { "&until=settled" } else { "" };
         let partials = u64::from(self.rng.chance(600));
         // R2: Last-Event-ID wins, so what `after` says does not matter beside it.
-        let (after, id) = if self.rng.chance(500) { (0, cursor.to_string()) } else { (cursor, String::new()) };
+        let (after, id) =
+            if self.rng.chance(500) { (0, cursor.to_string()) } else { (cursor, String::new()) };
         let uri = format!(
             "/v1/sessions/{}/events/stream?after={after}&partials={partials}{until}",
             self.at.session
