@@ -211,14 +211,13 @@ impl Client {
             let bytes = response.into_body().collect().await.expect("a body").to_bytes();
             (status, serde_json::from_slice(&bytes).unwrap_or_default())
         };
+        let frozen = Duration::from_millis(self.rng.pick(100..=20_000));
         let fate = match self.rng.pick(0..=99) {
             0..8 if !self.world.is_calm() => Fate::Killed { polls: self.rng.pick(1..=8) },
-            8..14 if !self.world.is_calm() => {
-                Fate::Frozen { polls: self.rng.pick(1..=8), millis: self.rng.pick(100..=20_000) }
-            }
+            8..14 if !self.world.is_calm() => Fate::Frozen { polls: self.rng.pick(1..=8) },
             _ => Fate::Lives,
         };
-        let end = Fated::new(call, fate).await;
+        let end = Fated::new(call, fate, async move { tokio::time::sleep(frozen).await }).await;
         if end.met && end.output.is_none() {
             self.world.history.count("an edge was killed");
         }

@@ -6,9 +6,8 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tokio::time::Sleep;
+use futures_util::future::BoxFuture;
 
 /// What becomes of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +16,8 @@ pub(crate) enum Fate {
     Lives,
     /// It is killed after so many polls.
     Killed { polls: u64 },
-    /// It is frozen after so many polls, for so long.
-    Frozen { polls: u64, millis: u64 },
+    /// It is frozen after so many polls, until it is thawed.
+    Frozen { polls: u64 },
 }
 
 /// A process under its fate. Its output is `None` where it was killed.
@@ -26,14 +25,15 @@ pub(crate) struct Fated<F: Future> {
     inner: Pin<Box<F>>,
     fate: Fate,
     polls: u64,
-    thaw: Option<Pin<Box<Sleep>>>,
+    thaw: BoxFuture<'static, ()>,
+    frozen: bool,
     met: bool,
 }
 
 impl<F: Future> Fated<F> {
-    /// The process `inner` under its fate.
-    pub(crate) fn new(inner: F, fate: Fate) -> Self {
-        Self { inner: Box::pin(inner), fate, polls: 0, thaw: None, met: false }
+    /// The process `inner` under its fate. Where it is frozen, `thaw` begins then, and its end thaws it.
+    pub(crate) fn new(inner: F, fate: Fate, thaw: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { inner: Box::pin(inner), fate, polls: 0, thaw: Box::pin(thaw), frozen: false, met: false }
     }
 }
 
@@ -50,26 +50,21 @@ impl<F: Future> Future for Fated<F> {
     type Output = End<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(thaw) = &mut self.thaw {
-            match thaw.as_mut().poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) => self.thaw = None,
-            }
-        }
-        self.polls += 1;
+        self.polls += u64::from(!self.frozen);
         match self.fate {
             Fate::Killed { polls } if self.polls > polls => {
                 return Poll::Ready(End { output: None, met: true });
             }
-            Fate::Frozen { polls, millis } if self.polls > polls && !self.met => {
-                self.met = true;
-                let mut thaw = Box::pin(tokio::time::sleep(Duration::from_millis(millis)));
-                if thaw.as_mut().poll(context).is_pending() {
-                    self.thaw = Some(thaw);
-                    return Poll::Pending;
-                }
+            Fate::Frozen { polls } if self.polls > polls && !self.met => {
+                (self.met, self.frozen) = (true, true);
             }
             Fate::Lives | Fate::Killed { .. } | Fate::Frozen { .. } => {}
+        }
+        if self.frozen {
+            match self.thaw.as_mut().poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(()) => self.frozen = false,
+            }
         }
         let met = self.met;
         self.inner.as_mut().poll(context).map(|output| End { output: Some(output), met })
@@ -78,6 +73,8 @@ impl<F: Future> Future for Fated<F> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -92,12 +89,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_process_is_killed_or_frozen_at_the_await_its_fate_names() {
         let begun = Instant::now();
-        assert_eq!(Fated::new(work(), Fate::Lives).await, End { output: Some(7), met: false });
+        assert_eq!(Fated::new(work(), Fate::Lives, async {}).await, End { output: Some(7), met: false });
         assert_eq!(begun.elapsed().as_millis(), 30);
-        let killed = Fated::new(work(), Fate::Killed { polls: 2 }).await;
+        let killed = Fated::new(work(), Fate::Killed { polls: 2 }, async {}).await;
         assert_eq!(killed, End { output: None, met: true });
         assert_eq!(begun.elapsed().as_millis(), 50);
-        let frozen = Fated::new(work(), Fate::Frozen { polls: 1, millis: 500 }).await;
+        let frozen = Fated::new(work(), Fate::Frozen { polls: 1 }, sleep(Duration::from_millis(510))).await;
         assert_eq!(frozen, End { output: Some(7), met: true });
         assert_eq!(begun.elapsed().as_millis(), 50 + 10 + 500 + 20, "it froze at its second poll");
     }

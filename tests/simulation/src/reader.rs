@@ -17,6 +17,9 @@ use tower::ServiceExt as _;
 use crate::rng::Rng;
 use crate::world::{KEY, Process, World};
 
+/// A token frame: its index, its text, whether it was the last one of a dead generation.
+pub(crate) type Chunk = (u64, String, bool);
+
 /// What a reader saw, over all its streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
@@ -24,8 +27,8 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     /// Committed frames: their ids and their data.
     pub(crate) events: Vec<(u64, String)>,
-    /// Token frames by generation, of each stream apart: index, text, whether it was the last one of a dead generation.
-    pub(crate) partials: Vec<(String, Vec<(u64, String, bool)>)>,
+    /// Token frames by generation, of each stream apart.
+    pub(crate) partials: Vec<(String, Vec<Chunk>)>,
 }
 
 struct Reader {

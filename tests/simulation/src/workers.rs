@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fate::{Fate, Fated};
+use crate::history::{History, Write};
 use crate::rng::Rng;
 use crate::world::{Process, World};
 
@@ -53,8 +54,8 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
     let calm = world.is_calm();
     let (stop, drain) = watch::channel(false);
     let lease_ms = process.ledger.lease_ms();
-    let (fate, deadline, drains) =
-        if calm { (Fate::Lives, None, None) } else { draw_fate(&mut rng, lease_ms) };
+    let (fate, deadline, drains) = if calm { (Fate::Lives, None, None) } else { draw_fate(&mut rng) };
+    let thaw = thaw(world.history.clone(), at.to_string(), lease_ms, rng.fork("thaw"));
     if let Fate::Frozen { .. } = fate {
         // A frozen worker does not keep its message, so the queue gives it to another while this one still works.
         let _ = world.queue.send(&hint, lease_ms + rng.pick(0..=4_000)).await;
@@ -71,7 +72,7 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
     };
     let end = tokio::select! {
         biased;
-        end = Fated::new(work, fate) => end,
+        end = Fated::new(work, fate, thaw) => end,
         () = draining => unreachable!("it never ends"),
     };
     if end.met {
@@ -104,13 +105,35 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
     }
 }
 
+/// How long a worker is frozen: for a while, past its lease, or until somebody else has claimed its session and has
+/// hardly begun. That last moment is when only the epoch tells a fenced owner from its successor (C2): nothing else of
+/// the head has changed.
+async fn thaw(history: Arc<History>, at: String, lease_ms: u64, mut rng: Rng) {
+    let while_ms = match rng.pick(0..=9) {
+        0..2 => rng.pick(500..=2 * lease_ms),
+        2..4 => lease_ms + rng.pick(0..=15_000),
+        _ => {
+            let claims = || {
+                let records = history.records();
+                let writes = records.writes.get(&at).into_iter().flatten();
+                writes.filter(|write| matches!(write, Write::Claimed { .. })).count()
+            };
+            let (before, patience) = (claims(), Instant::now() + Duration::from_millis(3 * lease_ms));
+            while claims() == before
+                && tokio::time::timeout_at(patience, history.written.notified()).await.is_ok()
+            {}
+            rng.pick(0..=400)
+        }
+    };
+    tokio::time::sleep(Duration::from_millis(while_ms)).await;
+}
+
 /// What becomes of an invocation: its fate, its deadline, when it is drained.
-fn draw_fate(rng: &mut Rng, lease_ms: u64) -> (Fate, Option<u64>, Option<u64>) {
+fn draw_fate(rng: &mut Rng) -> (Fate, Option<u64>, Option<u64>) {
     let polls = if rng.chance(700) { rng.pick(1..=14) } else { rng.pick(10..=60) };
     match rng.pick(0..=99) {
         0..18 => (Fate::Killed { polls }, None, None),
-        18..26 => (Fate::Frozen { polls, millis: rng.pick(500..=2 * lease_ms) }, None, None),
-        26..46 => (Fate::Frozen { polls, millis: lease_ms + rng.pick(0..=15_000) }, None, None),
+        18..46 => (Fate::Frozen { polls }, None, None),
         46..56 => (Fate::Lives, Some(rng.pick(2_000..=20_000)), None),
         56..64 => (Fate::Lives, None, Some(rng.pick(0..=8_000))),
         _ => (Fate::Lives, None, None),
