@@ -90,8 +90,8 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
     let mut client = Client { world, at, name: format!("client-{number}"), router, rng, said: Vec::new() };
     for _ in 0..steps {
         match client.rng.pick(0..=9) {
-            0..4 => client.react().await,
-            4..6 => client.pause(400).await,
+            0..5 => client.react().await,
+            5..7 => client.pause(400).await,
             _ => client.pause(12_000).await,
         }
         client.step().await;
@@ -107,10 +107,10 @@ impl Client {
     /// Waits until something is written, and a blink more: so clients meet workers at the moment they settle (S4).
     async fn react(&mut self) {
         let history = self.world.history.clone();
-        for _ in 0..self.rng.pick(1..=4) {
+        for _ in 0..self.rng.pick(1..=5) {
             let _ = tokio::time::timeout(Duration::from_secs(12), history.written.notified()).await;
         }
-        self.pause(6).await;
+        self.pause(3).await;
     }
 
     async fn step(&mut self) {

@@ -145,7 +145,9 @@ impl Wire {
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let lost = |what: &'static str| Err(ConnectorError::timeout(what.into()));
         self.history.count("requests");
-        self.wait(1..=5).await;
+        // One in six takes long enough for somebody else's two calls to come between: races need uneven legs.
+        let long = !self.is_calm() && self.chance.draw(|rng| rng.chance(170));
+        self.wait(if long { 5..=60 } else { 1..=5 }).await;
         match self.draw(&operation) {
             None => self.carry_out(&inner, &operation, request).await,
             Some(Fault::LostRequest) => {
