@@ -31,6 +31,9 @@ load: ## 50 sessions at once with 20 inputs each, half sent twice; prints the co
 	$(CARGO) build -q -p keel-local
 	$(CARGO) test -q -p keel-tests --test local load -- --nocapture
 
+sim: ## the functions under seeded faults: SEEDS=n runs n seeds, SEED=n replays one
+	@SEEDS=$(or $(SEEDS),300) $(if $(SEED),SEED=$(SEED)) $(CARGO) test -q --profile sim -p keel-simulation -- --nocapture
+
 chaos: .venv/installed ## faults over real sockets, for SECONDS=300; prints what went wrong and what came through
 	$(CARGO) build -q -p keel-local
 	KEEL_CHAOS_SECONDS=$(or $(SECONDS),300) $(CARGO) test -q -p keel-tests --test chaos -- --nocapture
@@ -53,4 +56,4 @@ nextest:
 	.venv/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-.PHONY: help dev test check contract load chaos fuzz deny nextest
+.PHONY: help dev test check contract load sim chaos fuzz deny nextest

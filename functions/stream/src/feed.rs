@@ -295,6 +295,7 @@ impl Feed {
         let look =
             look.min(self.ends.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
         tokio::select! {
+            biased;
             () = self.ear.wait(look) => {}
             // A drain that comes now ends the wait; one whose sender is gone never comes.
             _ = self.drain.wait_for(|drain| *drain) => {}

@@ -64,11 +64,9 @@ impl Desk for LedgerDesk {
         events: Vec<NewEvent>,
         only_at: Option<Seq>,
     ) -> Result<SettleAnswer, DeskError> {
-        // S4: a head older than what the loop has read would say "moved" for ever; the ledger reads it again.
-        let known = self.known().filter(|head| only_at.is_none_or(|seq| head.ledger.seq >= seq));
         let settled = self
             .ledger
-            .settle(&self.at, known, &self.token, outcome, events, only_at)
+            .settle(&self.at, self.known(), &self.token, outcome, events, only_at)
             .await
             .map_err(desk_error)?;
         Ok(settled.map_or(SettleAnswer::Moved, |settled| SettleAnswer::Settled(settled.status)))

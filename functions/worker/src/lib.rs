@@ -131,6 +131,7 @@ impl Worker {
         let new_id = || self.ledger.env().unique();
         let ports = Ports { desk: &desk, provider: &*self.provider, tools: &*self.tools, new_id: &new_id };
         let ended = tokio::select! {
+            biased;
             ended = keel_agent::answer(ports, &run, told) => ended?,
             never = watcher.watch(claimed.head.clone()) => match never {},
         };

@@ -36,6 +36,7 @@ impl Watcher<'_> {
             let look = Duration::from_millis(env.pick(low..=high));
             let look = tokio::time::sleep(look.min(next_bell(&self.worker.config, self.deadline)));
             tokio::select! {
+                biased;
                 () = look => {}
                 Ok(_) = drain.wait_for(|drain| *drain), if !draining => continue,
             }

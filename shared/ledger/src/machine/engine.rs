@@ -84,7 +84,12 @@ impl Ledger {
             let events: Vec<NewEvent> = job.events.iter().map(|(_, event)| event.clone()).collect();
             let step = decide(&head, self.env.now(), &events);
             if let Ok(Step::Done(done)) = step {
-                return Ok(Carried::Done(done, head));
+                if fresh {
+                    return Ok(Carried::Done(done, head));
+                }
+                // What a caller remembers may be older than the ledger: nothing is concluded from it without a look.
+                (head, fresh) = (self.head(at).await?, true);
+                continue;
             }
             // I3, I5, I6: a key that is taken answers before any refusal that another head could have avoided.
             if let Err(refusal) = &step

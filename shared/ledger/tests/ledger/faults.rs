@@ -263,3 +263,18 @@ async fn i6_a_creation_is_written_once_and_safe_to_send_again() {
         assert_eq!(page.sessions.len(), 2, "{fault:?}: the list names it once, beside the first session");
     }
 }
+
+/// The owner has read the ledger past the head it remembers: an input came, and it settles knowing of it.
+#[tokio::test(start_paused = true)]
+async fn s4_a_settle_is_not_told_that_the_ledger_moved_because_its_own_memory_is_old() {
+    let w = World::new().await;
+    let claimed = w.running().await;
+    let input = w.input("later").await.events[0].seq;
+    let last = vec![answer("g1", &[1], &[]), finished("done")];
+    let told = w
+        .ledger()
+        .settle(&w.at, Some(claimed.head), &claimed.token, Outcome::Succeeded, last, Some(input))
+        .await
+        .expect("no fault");
+    assert_eq!(told.expect("it is for the last seq there is").status, RunStatus::Pending);
+}

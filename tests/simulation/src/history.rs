@@ -1,0 +1,118 @@
+//! What happened, as the store carried it out and as clients and readers saw it. The text of it is the same bytes for
+//! the same seed; the rest is what the checks read.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule's number.
+    pub rule: &'static str,
+    /// What was seen instead.
+    pub what: String,
+}
+
+/// A write that the store carried out, in the order in which it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// A claim made this epoch.
+    Claimed { epoch: u64 },
+    /// An event was appended.
+    Event { seq: u64, kind: String, epoch: Option<u64>, commit: String },
+    /// The attempt of this epoch was settled.
+    Settled { epoch: u64, to: String },
+    /// The attempt of the newest epoch was handed over.
+    HandedOver,
+    /// A running attempt was asked to stop when this was the last seq.
+    CancelAsked { seq: u64 },
+    /// The run became failed because a client cancelled it; inputs after this seq are not covered by the cancel.
+    Cancelled { up_to: u64 },
+    /// The session was closed.
+    Closed,
+}
+
+/// An input that a client was told is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The session's partition key.
+    pub at: String,
+    /// Its request id.
+    pub key: String,
+    /// What the answer said.
+    pub seq: u64,
+    /// What the answer said.
+    pub created: bool,
+    /// The text that was sent.
+    pub text: String,
+}
+
+/// What the checks read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Records {
+    /// One line for each thing that happened.
+    pub lines: String,
+    /// Writes of each session.
+    pub writes: BTreeMap<String, Vec<Write>>,
+    /// What clients were told.
+    pub acks: Vec<Ack>,
+    /// How often each thing of interest happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What was seen to be wrong while it happened.
+    pub violations: Vec<Violation>,
+}
+
+/// The history of one world.
+#[derive(Debug)]
+pub(crate) struct History {
+    begun: Instant,
+    records: Mutex<Records>,
+    /// Told of every write: what clients react to.
+    pub(crate) written: Notify,
+}
+
+impl History {
+    /// An empty history that begins now.
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), records: Mutex::default(), written: Notify::new() }
+    }
+
+    /// The records, to read or add to.
+    pub(crate) fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a line.
+    pub(crate) fn note(&self, line: impl Display) {
+        let at = self.begun.elapsed().as_millis();
+        self.records().lines.push_str(&format!("{at:>8} {line}\n"));
+    }
+
+    /// Counts a thing of interest.
+    pub(crate) fn count(&self, what: &'static str) {
+        *self.records().counts.entry(what).or_default() += 1;
+    }
+
+    /// Notes and counts.
+    pub(crate) fn mark(&self, what: &'static str, detail: impl Display) {
+        self.count(what);
+        self.note(format_args!("{what}: {detail}"));
+    }
+
+    /// Notes that a rule did not hold.
+    pub(crate) fn violated(&self, rule: &'static str, what: impl Into<String>) {
+        let what = what.into();
+        self.note(format_args!("VIOLATED {rule}: {what}"));
+        self.records().violations.push(Violation { rule, what });
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new()
+    }
+}

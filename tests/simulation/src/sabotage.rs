@@ -1,0 +1,103 @@
+//! Three ways to be wrong, each of which the checks must notice. The switch is here, between the ledger's loop and the
+//! store, so the product has none.
+//!
+//! Where to break "settle without the seq condition" takes care: our settle appends its run.finished in the same
+//! transaction, and the put of an event that must not exist yet stops a settle that looked at an old seq even where the
+//! condition is gone. The rule (S4) only bites where the outcome is written apart from the events, so the mutation does
+//! that first: the last events in one write, the outcome in a second one without the condition.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use keel_kernel::commit::Guard;
+use keel_kernel::event::KeyName;
+use keel_kernel::{Decision, DedupeKey, Head, Seq};
+use keel_ledger::port::{Consistency, EventPage, KeyRow, SessionKey, Store, StoreError, Written};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// C2: owners write without the condition on owner and epoch.
+    NoEpochCondition,
+    /// I2: no dedupe key is taken.
+    NoKeyPut,
+    /// S4: the run's outcome is written without the condition on the seq.
+    NoSeqInSettle,
+}
+
+/// A store whose writes are broken in one way.
+pub(crate) struct Sabotaged {
+    /// The store.
+    pub(crate) inner: Arc<dyn Store>,
+    /// How.
+    pub(crate) mutation: Mutation,
+}
+
+fn is_settle(before: &Head, decision: &Decision) -> bool {
+    decision.head.run.settled != before.run.settled
+}
+
+impl Sabotaged {
+    async fn settle(
+        &self,
+        at: &SessionKey,
+        before: &Head,
+        decision: &Decision,
+        token: &str,
+    ) -> Result<Written, StoreError> {
+        let mut outcome = decision.clone();
+        outcome.guards.retain(|guard| !matches!(guard, Guard::Seq(_)));
+        if decision.events.is_empty() {
+            return self.inner.write(at, before, &outcome, token).await;
+        }
+        let mut events = decision.clone();
+        events.head =
+            Head { ledger: decision.head.ledger.clone(), finished: decision.head.finished, ..before.clone() };
+        match self.inner.write(at, before, &events, token).await? {
+            Written::Committed => {}
+            other => return Ok(other),
+        }
+        (outcome.events, outcome.keys, outcome.new_calls) = (Vec::new(), Vec::new(), Vec::new());
+        self.inner.write(at, &events.head, &outcome, token).await
+    }
+}
+
+#[async_trait]
+impl Store for Sabotaged {
+    async fn head(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.inner.head(at).await
+    }
+
+    async fn write(
+        &self,
+        at: &SessionKey,
+        before: &Head,
+        decision: &Decision,
+        token: &str,
+    ) -> Result<Written, StoreError> {
+        let mut broken = decision.clone();
+        match self.mutation {
+            Mutation::NoEpochCondition => broken.guards.retain(|guard| !matches!(guard, Guard::Lease(..))),
+            Mutation::NoKeyPut => broken.keys.clear(),
+            Mutation::NoSeqInSettle if is_settle(before, decision) => {
+                return self.settle(at, before, decision, token).await;
+            }
+            Mutation::NoSeqInSettle => {}
+        }
+        self.inner.write(at, before, &broken, token).await
+    }
+
+    async fn keys(&self, at: &SessionKey, keys: &[(KeyName, DedupeKey)]) -> Result<Vec<KeyRow>, StoreError> {
+        self.inner.keys(at, keys).await
+    }
+
+    async fn events(
+        &self,
+        at: &SessionKey,
+        after: Seq,
+        limit: usize,
+        consistency: Consistency,
+    ) -> Result<EventPage, StoreError> {
+        self.inner.events(at, after, limit, consistency).await
+    }
+}

@@ -1,0 +1,277 @@
+//! The wire between a process's AWS SDK and the store, and what can happen on it.
+//!
+//! Every request is a real one, serialised by the SDK and answered by the embedded store in this thread, so its place
+//! in the order of all requests is decided by virtual time alone. A fault is drawn for each request: it may never
+//! arrive, arrive after its caller has given up, be carried out with nobody hearing of it, be refused at the door, or
+//! just take long. An eventually consistent read may be answered from the past.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{HttpClient, RuntimeComponents, SharedHttpClient};
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::http::StatusCode;
+use aws_smithy_types::body::SdkBody;
+use keel_embedded::{Embedded, client_over};
+use serde_json::{Value, json};
+
+use crate::history::History;
+use crate::journal;
+use crate::rng::{Rng, Shared};
+use crate::stale;
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    LostRequest,
+    /// It arrives, but its caller has given up before.
+    LateRequest,
+    LostAnswer,
+    Throttled,
+    Conflict,
+    InProgress,
+    InternalBefore,
+    InternalAfter,
+    OneReason,
+    Slow,
+}
+
+const FAULTS: [(Fault, &str); 10] = [
+    (Fault::LostRequest, "a request was lost"),
+    (Fault::LateRequest, "a request came late"),
+    (Fault::LostAnswer, "an answer was lost"),
+    (Fault::Throttled, "a request was throttled"),
+    (Fault::Conflict, "a transaction met another"),
+    (Fault::InProgress, "a token was in progress"),
+    (Fault::InternalBefore, "an internal error before"),
+    (Fault::InternalAfter, "an internal error after"),
+    (Fault::OneReason, "one reason was told"),
+    (Fault::Slow, "a request was slow"),
+];
+
+/// Requests of one world; the busiest need a tenth of it.
+const BUDGET: u64 = 15_000;
+
+/// A process's wire.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    chance: Shared,
+    /// Faults in a thousand requests.
+    faults: u64,
+    /// No more faults, anywhere.
+    calm: Arc<AtomicBool>,
+    history: Arc<History>,
+    /// The last head that each key's reader saw, for stale reads.
+    seen: Mutex<BTreeMap<String, Value>>,
+}
+
+impl Wire {
+    /// A client of the store through a wire of its own.
+    pub(crate) fn client(
+        store: &Embedded,
+        faults: u64,
+        calm: Arc<AtomicBool>,
+        history: Arc<History>,
+        rng: Rng,
+    ) -> Client {
+        let wire = Wire { chance: Shared::new(rng), faults, calm, history, seen: Mutex::default() };
+        client_over(SharedHttpClient::new(Tapped { inner: store.http_client(), wire: Arc::new(wire) }))
+    }
+
+    fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    fn draw(&self, operation: &str) -> Option<Fault> {
+        if self.is_calm() || !self.chance.draw(|rng| rng.chance(self.faults)) {
+            return None;
+        }
+        let (fault, name) = self.chance.draw(|rng| *rng.one_of(&FAULTS));
+        let transact = operation == "TransactWriteItems";
+        let applies = match fault {
+            Fault::Conflict => transact || operation == "UpdateItem",
+            Fault::InProgress | Fault::OneReason => transact,
+            _ => true,
+        };
+        applies.then(|| {
+            self.history.count(name);
+            fault
+        })
+    }
+
+    async fn wait(&self, ms: std::ops::RangeInclusive<u64>) {
+        let ms = self.chance.draw(|rng| rng.pick(ms));
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// Has the store carry a request out, and notes what it did.
+    async fn carry_out(
+        &self,
+        inner: &SharedHttpConnector,
+        operation: &str,
+        request: HttpRequest,
+    ) -> Result<HttpResponse, ConnectorError> {
+        let writes = !matches!(operation, "GetItem" | "Query" | "BatchGetItem" | "DescribeTable");
+        let body = if writes || !self.is_calm() { json_of(request.body()) } else { Value::Null };
+        let answer = inner.call(request).await?;
+        if writes && answer.status().is_success() {
+            journal::record(&self.history, operation, &body);
+        }
+        if writes || self.is_calm() || !answer.status().is_success() || body["ConsistentRead"] == true {
+            return Ok(answer);
+        }
+        let now = json_of(answer.body());
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let past = self.chance.draw(|rng| stale::answer(rng, operation, &body, &now, &mut seen));
+        Ok(match past {
+            None => answer,
+            Some(past) => {
+                self.history.count("a read was stale");
+                response(200, &past)
+            }
+        })
+    }
+
+    /// A loop that asks for ever would be waited for as long, since virtual time makes each turn cheap. Past the budget
+    /// nothing is answered any more, and the world ends with what it found.
+    async fn within_budget(&self) {
+        self.history.count("requests");
+        let asked = self.history.records().counts["requests"];
+        if asked == BUDGET {
+            self.history.violated("R6", "the functions ask without end");
+        }
+        if asked >= BUDGET {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn call(
+        self: Arc<Self>,
+        inner: SharedHttpConnector,
+        request: HttpRequest,
+    ) -> Result<HttpResponse, ConnectorError> {
+        let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let lost = |what: &'static str| Err(ConnectorError::timeout(what.into()));
+        self.within_budget().await;
+        // One in six takes long enough for somebody else's two calls to come between: races need uneven legs.
+        let long = !self.is_calm() && self.chance.draw(|rng| rng.chance(170));
+        self.wait(if long { 5..=60 } else { 1..=5 }).await;
+        match self.draw(&operation) {
+            None => self.carry_out(&inner, &operation, request).await,
+            Some(Fault::LostRequest) => {
+                self.wait(100..=2_000).await;
+                lost("the request was lost")
+            }
+            Some(Fault::LateRequest) => {
+                let this = self.clone();
+                tokio::spawn(async move {
+                    this.wait(50..=8_000).await;
+                    drop(this.carry_out(&inner, &operation, request).await);
+                });
+                self.wait(50..=2_000).await;
+                lost("the request is late")
+            }
+            Some(Fault::LostAnswer) => {
+                drop(self.carry_out(&inner, &operation, request).await);
+                self.wait(50..=2_000).await;
+                lost("the answer was lost")
+            }
+            Some(Fault::Throttled) => Ok(error(400, "ThrottlingException")),
+            Some(Fault::Conflict) => Ok(conflict(&operation, &request)),
+            Some(Fault::InProgress) => Ok(error(400, "TransactionInProgressException")),
+            Some(Fault::InternalBefore) => Ok(error(500, "InternalServerError")),
+            Some(Fault::InternalAfter) => {
+                drop(self.carry_out(&inner, &operation, request).await);
+                Ok(error(500, "InternalServerError"))
+            }
+            Some(Fault::OneReason) => {
+                let answer = self.carry_out(&inner, &operation, request).await?;
+                Ok(self.chance.draw(|rng| with_one_reason(answer, rng)))
+            }
+            Some(Fault::Slow) => {
+                self.wait(10..=1_500).await;
+                let answer = self.carry_out(&inner, &operation, request).await;
+                self.wait(10..=1_500).await;
+                answer
+            }
+        }
+    }
+}
+
+fn json_of(body: &SdkBody) -> Value {
+    body.bytes().and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default()
+}
+
+fn response(status: u16, body: &Value) -> HttpResponse {
+    let status = StatusCode::try_from(status).expect("a status");
+    let mut response = HttpResponse::new(status, SdkBody::from(body.to_string()));
+    response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+    response
+}
+
+fn error(status: u16, code: &str) -> HttpResponse {
+    let of = format!("com.amazonaws.dynamodb.v20120810#{code}");
+    response(status, &json!({ "__type": of, "message": "injected" }))
+}
+
+fn conflict(operation: &str, request: &HttpRequest) -> HttpResponse {
+    if operation != "TransactWriteItems" {
+        return error(400, "TransactionConflictException");
+    }
+    let actions = json_of(request.body())["TransactItems"].as_array().map_or(1, Vec::len);
+    let reasons: Vec<Value> = (0..actions)
+        .map(|at| json!({ "Code": if at == 0 { "TransactionConflict" } else { "None" } }))
+        .collect();
+    let of = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+    response(400, &json!({ "__type": of, "Message": "injected", "CancellationReasons": reasons }))
+}
+
+/// The same cancellation with one failing reason told: DynamoDB need not name them all.
+fn with_one_reason(answer: HttpResponse, rng: &mut Rng) -> HttpResponse {
+    let mut body = json_of(answer.body());
+    let Some(reasons) = body.get_mut("CancellationReasons").and_then(Value::as_array_mut) else {
+        return answer;
+    };
+    let failing: Vec<usize> = (0..reasons.len()).filter(|at| reasons[*at]["Code"] != "None").collect();
+    if failing.is_empty() {
+        return answer;
+    }
+    let kept = *rng.one_of(&failing);
+    for (at, reason) in reasons.iter_mut().enumerate() {
+        if at != kept {
+            *reason = json!({ "Code": "None" });
+        }
+    }
+    response(answer.status().as_u16(), &body)
+}
+
+#[derive(Clone, Debug)]
+struct Tapped<Inner> {
+    inner: Inner,
+    wire: Arc<Wire>,
+}
+
+impl HttpClient for Tapped<SharedHttpClient> {
+    fn http_connector(
+        &self,
+        settings: &HttpConnectorSettings,
+        components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        let inner = self.inner.http_connector(settings, components);
+        SharedHttpConnector::new(Tapped { inner, wire: self.wire.clone() })
+    }
+}
+
+impl HttpConnector for Tapped<SharedHttpConnector> {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        HttpConnectorFuture::new(self.wire.clone().call(self.inner.clone(), request))
+    }
+}

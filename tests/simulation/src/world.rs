@@ -1,0 +1,181 @@
+//! One world: a store, a queue, processes with skewed clocks and faulty wires, and the sessions they work on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use keel_agent::provider::fake::Fake;
+use keel_agent::tool::builtin::Builtin;
+use keel_embedded::{Embedded, tables};
+use keel_fn_worker::{Worker, WorkerConfig};
+use keel_kernel::{Head, SessionId, StateOwner, TenantId};
+use keel_ledger::dynamo::{Dynamo, Tables};
+use keel_ledger::hints::Hint;
+use keel_ledger::sessions::{ApiKeyRow, Meta};
+use keel_ledger::wakes::Wakes;
+use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, Store};
+use keel_web::Auth;
+use keel_web::auth::ApiKey;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::env::SimEnv;
+use crate::history::History;
+use crate::queue::Queue;
+use crate::rng::Rng;
+use crate::sabotage::{Mutation, Sabotaged};
+use crate::wire::Wire;
+
+/// The API key of every client.
+pub(crate) const KEY: &str = "keel_t.sim_secret";
+
+/// The tables' names begin so.
+const PREFIX: &str = "keel-";
+
+/// What all parts of one world share.
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) history: Arc<History>,
+    /// No more faults: everything is healed and runs to rest.
+    pub(crate) calm: Arc<AtomicBool>,
+    /// All is at rest: readers read to the end and stop.
+    pub(crate) rest: AtomicBool,
+    /// Invocations that have not ended.
+    pub(crate) working: AtomicU64,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) sessions: Vec<SessionKey>,
+    pub(crate) auth: Auth,
+    /// The store without a wire, for setting up and for the checks.
+    pub(crate) clean: Dynamo,
+    store: Embedded,
+    begun: Instant,
+    lease_ms: u64,
+    mutation: Option<Mutation>,
+}
+
+/// A process of one of the functions: its own clock, its own wire.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) ledger: Ledger,
+    pub(crate) rows: Dynamo,
+    pub(crate) env: Arc<SimEnv>,
+}
+
+impl World {
+    /// A new world, and the end where its queue's hints come out.
+    pub(crate) async fn new(seed: u64, mutation: Option<Mutation>) -> (World, UnboundedReceiver<Hint>) {
+        let mut rng = Rng::new(seed);
+        let store = Embedded::memory().expect("a store in memory");
+        tables::create_missing(&store.client(), PREFIX).await.expect("tables");
+        let clean = Dynamo::new(store.client(), Tables::with_prefix(PREFIX));
+        let (history, calm) = (Arc::new(History::new()), Arc::new(AtomicBool::new(false)));
+        let (queue, hinted) = Queue::new(calm.clone(), history.clone(), rng.fork("queue"));
+        let mut sessions = Vec::new();
+        for n in 0..rng.pick(1..=2) {
+            sessions.push(make_session(&clean, n, &mut rng).await);
+        }
+        let lease_ms = *rng.one_of(&[8_000, 20_000, 60_000]);
+        let key = ApiKey::parse(KEY).expect("a key");
+        let row = ApiKeyRow { hash: key.hash(), scopes: vec!["client".to_owned()], created_ms: 0 };
+        clean.put_api_key(&key.tenant, &key.id, &row).await.expect("the key's row");
+        let world = World {
+            rng,
+            history,
+            calm,
+            rest: AtomicBool::new(false),
+            working: AtomicU64::new(0),
+            queue: Arc::new(queue),
+            sessions,
+            auth: Auth::new(clean.clone()),
+            clean,
+            store,
+            begun: Instant::now(),
+            lease_ms,
+            mutation,
+        };
+        (world, hinted)
+    }
+
+    /// A process with this number.
+    pub(crate) fn process(&self, name: &str, number: u64) -> Process {
+        let name = format!("{name}-{number}");
+        let mut rng = self.rng.fork(&name);
+        let skew_ms = match rng.pick(0..=9) {
+            0..4 => 0,
+            4..8 => rng.pick(0..=4_000).cast_signed() - 2_000,
+            _ => rng.pick(0..=60_000).cast_signed() - 30_000,
+        };
+        let faults = *rng.one_of(&[0, 20, 60, 120, 250]);
+        self.history.note(format_args!("{name} begins: skew {skew_ms} ms, {faults} faults in 1000"));
+        let env = Arc::new(SimEnv::new(self.begun, fnv(&name), skew_ms, rng.fork("env")));
+        let client =
+            Wire::client(&self.store, faults, self.calm.clone(), self.history.clone(), rng.fork("wire"));
+        let rows = Dynamo::new(client, Tables::with_prefix(PREFIX));
+        let mut store: Arc<dyn Store> = Arc::new(rows.clone());
+        if let Some(mutation) = self.mutation {
+            store = Arc::new(Sabotaged { inner: store, mutation });
+        }
+        // Readers poll, as across functions: nothing tells them of a commit.
+        let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
+        let ledger = Ledger::new(store, self.queue.clone(), Wakes::none(), env.clone(), config);
+        Process { name, ledger, rows, env }
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.rest.load(Ordering::Relaxed)
+    }
+}
+
+impl Process {
+    /// A worker in this process.
+    pub(crate) fn worker(&self, drain: watch::Receiver<bool>) -> Worker {
+        let env = self.env.clone();
+        Worker {
+            ledger: self.ledger.clone(),
+            rows: self.rows.clone(),
+            provider: Arc::new(Fake),
+            tools: Arc::new(Builtin::new(move || env.now().to_string())),
+            config: WorkerConfig {
+                max_turns: 8,
+                no_new_request: Duration::from_secs(6),
+                stop: Duration::from_secs(2),
+                // Seldom enough that a long run costs little.
+                look_ms: (1_500, 3_000),
+                ..WorkerConfig::default()
+            },
+            drain,
+        }
+    }
+}
+
+fn fnv(name: &str) -> u64 {
+    name.bytes().fold(0x811c_9dc5, |hash: u64, byte| ((hash ^ u64::from(byte)) * 0x0100_0193) & 0xffff_ffff)
+}
+
+async fn make_session(rows: &Dynamo, number: u64, rng: &mut Rng) -> SessionKey {
+    let session = SessionId::parse(format!("s{number}")).expect("a session id");
+    let at = SessionKey { tenant: TenantId::parse("t").expect("a tenant id"), session: session.clone() };
+    let max_attempts = u32::try_from(rng.pick(1..=4)).expect("a small number");
+    let meta = Meta {
+        session_id: session,
+        title: None,
+        model: None,
+        system: None,
+        metadata: None,
+        state_owner: StateOwner::Native,
+        backend: None,
+        external_ref: None,
+        max_attempts,
+        created_ms: number,
+        revision: 1,
+        digest: String::new(),
+    };
+    rows.create(&at, &meta, &Head::new(StateOwner::Native, max_attempts)).await.expect("a new session");
+    at
+}
