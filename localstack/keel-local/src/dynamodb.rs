@@ -16,8 +16,8 @@ use keel_embedded::{Embedded, tables};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use tokio::net::TcpListener;
 
+use crate::error::StartError;
 use crate::options::Options;
-use crate::stack::StartError;
 
 /// The tables' names begin so.
 pub(crate) const PREFIX: &str = "keel-";

@@ -5,6 +5,7 @@
 
 mod banner;
 mod dynamodb;
+mod error;
 mod options;
 mod stack;
 

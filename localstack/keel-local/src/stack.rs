@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
-use keel_embedded::{Embedded, tables};
+use keel_embedded::Embedded;
 use keel_fn_edge::{Edge, Features};
 use keel_fn_kernel::Owners;
 use keel_fn_kernel::sweep::Sweeper;
@@ -17,7 +17,7 @@ use keel_ledger::dynamo::Dynamo;
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::sessions::ApiKeyRow;
 use keel_ledger::wakes::Wakes;
-use keel_ledger::{Env as _, Ledger, LedgerConfig, StoreError, SystemEnv};
+use keel_ledger::{Env as _, Ledger, LedgerConfig, SystemEnv};
 use keel_web::Auth;
 use keel_web::auth::ApiKey;
 use keel_web::service::finish;
@@ -28,31 +28,13 @@ use tokio::time::Instant;
 
 use crate::banner;
 use crate::dynamodb::{self, Store};
+use crate::error::StartError;
 use crate::options::Options;
 
 /// How long open requests and runs may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks for expired partials.
 const EXPIRY: Duration = Duration::from_secs(60);
-
-/// Why Keel did not start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error("the ledger could not be opened")]
-    Open(#[from] keel_embedded::OpenError),
-    #[error("the tables could not be made")]
-    Tables(#[from] tables::TablesError),
-    #[error("port {port} could not be opened")]
-    Listen { port: u16, source: std::io::Error },
-    #[error("{0:?} is not KEY=SCOPES")]
-    Key(String),
-    #[error("a key could not be written")]
-    WriteKey(#[source] StoreError),
-    #[error("what was left behind could not be looked for")]
-    Recover(#[source] StoreError),
-    #[error("the server ended")]
-    Serve(#[source] std::io::Error),
-}
 
 /// Runs until it is told to stop.
 pub(crate) async fn run(options: &Options) -> Result<(), StartError> {

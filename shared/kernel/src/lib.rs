@@ -6,7 +6,7 @@
 //!
 //! | to know | read |
 //! |---|---|
-//! | what may be written, by whom | [`event`], [`commit`] |
+//! | what may be written, by whom | [`kind`], [`event`], [`commit`] |
 //! | what a session's row holds, and when an input is answered | [`head`] |
 //! | who may work on a run, and what it becomes | [`run`] |
 //! | what a model would see | [`transcript`] |
@@ -18,12 +18,14 @@ pub mod event;
 pub mod head;
 pub mod ids;
 pub mod json;
+pub mod kind;
 pub mod refusal;
 pub mod run;
 pub mod transcript;
 
 pub use commit::{Commit, Decision, Guard, KeyClaim, NewEvent};
-pub use event::{Class, Delivery, Event, KeyName, Kind, Payload};
+pub use event::{Delivery, Event, Payload};
 pub use head::{Head, Lease, LeaseToken, LedgerState, Run, RunStatus, StateOwner};
 pub use ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq, SessionId, TenantId};
+pub use kind::{Class, KeyName, Kind};
 pub use refusal::{Fault, Refusal, Rule};

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use crate::event::{KeyName, Kind};
 use crate::ids::{Epoch, Seq};
+use crate::kind::{KeyName, Kind};
 
 /// A rule's number in `docs/contract.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
