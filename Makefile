@@ -6,6 +6,10 @@ DENY_VERSION := 0.20.2
 FUZZ_VERSION := 0.13.1
 TOOLS := $(CURDIR)/.tools
 export PATH := $(TOOLS)/bin:$(PATH)
+# What Lambda runs, and what it runs on.
+FUNCTIONS := edge kernel stream worker
+ARCH ?= $(if $(wildcard $(shell rustc --print target-libdir --target aarch64-unknown-linux-gnu)),arm64,x86_64)
+SAM_ENV := SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$(or $(AWS_DEFAULT_REGION),eu-central-1)
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,10 +54,31 @@ nextest:
 	@command -v cargo-nextest >/dev/null \
 	  || $(CARGO) install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
-# The fault proxy is Python's; nothing else here is.
+validate: .tools/infra/installed ## the template, as AWS's own linters read it
+	$(SAM_ENV) .tools/infra/bin/cfn-lint infra/template.yaml
+	$(SAM_ENV) .tools/infra/bin/sam validate --lint --template infra/template.yaml
+
+build: .tools/build/installed ## the functions for Lambda, into target/lambda: ARCH=arm64 where Rust has that target, else x86_64
+	PATH="$(CURDIR)/.tools/build/bin:$$PATH" AWS_LC_SYS_NO_JITTER_ENTROPY=1 $(CARGO) lambda build --release --locked \
+	  --output-format zip $(if $(filter arm64,$(ARCH)),--arm64,--x86-64) $(FUNCTIONS:%=-p keel-fn-%)
+	@echo $(ARCH) > target/lambda/architecture
+	@cd target/lambda && wc -c */bootstrap.zip
+
+deploy: build .tools/infra/installed ## to AWS, as STAGE=name in infra/samconfig.toml says (infra/samconfig.example.toml)
+	@test -n "$(STAGE)" || { echo "which? make deploy STAGE=dev"; exit 2; }
+	@test -f infra/samconfig.toml || { echo "first: cp infra/samconfig.example.toml infra/samconfig.toml"; exit 2; }
+	@sed -n '/^\[$(STAGE)\./,/^\[/p' infra/samconfig.toml | grep -q 'Architecture=x86_64' && want=x86_64 || want=arm64; \
+	  test $$want = $(ARCH) || { echo "built for $(ARCH), but [$(STAGE)] wants $$want: give ARCH= or Architecture="; exit 2; }
+	cd infra && $(SAM_ENV) ../.tools/infra/bin/sam deploy --template template.yaml --config-env $(STAGE)
+
+# Python's tools, each set in a place of its own: together their pins would not agree.
 .venv/installed: tests/chaos/requirements.txt
-	python3 -m venv .venv
-	.venv/bin/pip install -q --disable-pip-version-check -r $<
+.tools/infra/installed: infra/requirements.txt
+.tools/build/installed: infra/build-requirements.txt
+.tools/emulator/installed: localstack/requirements.txt
+.venv/installed .tools/infra/installed .tools/build/installed .tools/emulator/installed:
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-.PHONY: help dev test check contract load sim chaos fuzz deny nextest
+.PHONY: help dev test check contract load sim chaos fuzz deny nextest validate build deploy
