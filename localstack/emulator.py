@@ -6,6 +6,7 @@
 """
 
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import zipfile
 
 import boto3
 from botocore.config import Config
@@ -97,10 +99,23 @@ def upload():
     uris = {}
     for package in sorted(PACKAGES.glob("keel-*/bootstrap.zip")):
         content = package.read_bytes()
+        if package.parent.name == "keel-stream":
+            content = unstreamed(content)
         key = f"{package.parent.name}-{hashlib.sha256(content).hexdigest()[:12]}.zip"
         s3.put_object(Bucket=BUCKET, Key=key, Body=content)
         uris[f"../target/lambda/{package.parent.name}/bootstrap.zip"] = f"s3://{BUCKET}/{key}"
     return uris
+
+
+def unstreamed(package):
+    """The stream's package with a bootstrap of ours in front of its own (unstream.py)."""
+    with zipfile.ZipFile(io.BytesIO(package)) as theirs:
+        program = theirs.read("bootstrap")
+    ours = io.BytesIO()
+    with zipfile.ZipFile(ours, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("bootstrap", (ROOT / "localstack" / "unstream.py").read_bytes())
+        package.writestr("streaming-bootstrap", program)
+    return ours.getvalue()
 
 
 def deploy(stage, uris, worker):

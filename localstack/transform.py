@@ -28,6 +28,10 @@ Loader.add_multi_constructor("!", short_form)
 
 METRIC_MATH = ["ErrorsAlarm", "ThrottlesAlarm"]
 ANY = "x-amazon-apigateway-any-method"
+STREAMED = (
+    "2021-11-15/functions/${Stream.Arn}/response-streaming-invocations",
+    "2015-03-31/functions/${Stream.Arn}/invocations",
+)
 METHODS = ["get", "post", "put", "patch", "delete", "head", "options"]
 
 
@@ -39,7 +43,12 @@ def emulated(text, uris, worker):
     # `sam deploy` does this on AWS.
     for function in functions:
         function["Properties"]["CodeUri"] = uris[function["Properties"]["CodeUri"]]
-    for methods in resources["Api"]["Properties"]["DefinitionBody"]["paths"].values():
+    paths = resources["Api"]["Properties"]["DefinitionBody"]["paths"]
+    stream = paths["/v1/sessions/{id}/events/stream"][ANY]["x-amazon-apigateway-integration"]
+    assert stream.pop("responseTransferMode") == "STREAM"
+    stream["uri"] = {"Fn::Sub": stream["uri"]["Fn::Sub"].replace(*STREAMED)}
+    assert STREAMED[1] in stream["uri"]["Fn::Sub"]
+    for methods in paths.values():
         any_method = methods.pop(ANY)
         methods.update({method: any_method for method in METHODS})
     scaling = resources["Worker"]["Properties"]["Events"]["Hints"]["Properties"]["ScalingConfig"]
