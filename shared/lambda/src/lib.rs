@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_config::BehaviorVersion;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, SdkConfig};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::SqsHints;
 use keel_ledger::wakes::Wakes;
@@ -33,6 +33,8 @@ pub struct Setup {
     pub dynamo: Dynamo,
     /// The queue of hints.
     pub hints: SqsHints,
+    /// What further clients are made from.
+    pub aws: SdkConfig,
     config: LedgerConfig,
 }
 
@@ -65,6 +67,7 @@ impl Setup {
             dynamo: Dynamo::new(aws_sdk_dynamodb::Client::new(&aws), Tables::with_prefix(&prefix))
                 .retrying(RetryConfig::standard()),
             hints: SqsHints::new(aws_sdk_sqs::Client::new(&aws), queue),
+            aws,
             config,
         })
     }
@@ -78,6 +81,11 @@ impl Setup {
     /// Credentials.
     pub fn auth(&self) -> Auth {
         Auth::new(self.dynamo.clone())
+    }
+
+    /// A variable's text, if it says something.
+    pub fn text(&self, name: &'static str) -> Option<String> {
+        var(name)
     }
 
     /// A variable that is `1` or `true`.
