@@ -1,6 +1,8 @@
 //! What the Lambda binaries share: configuration read once at start, clients made once, at init, where a cold start can
 //! pay for them.
 
+mod gateway;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use keel_ledger::hints::SqsHints;
 use keel_ledger::wakes::Wakes;
 use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
 use keel_web::{Auth, telemetry};
+
+pub use gateway::{Behind, behind_gateway};
 
 /// A variable is missing or does not read.
 #[derive(Debug, thiserror::Error)]
