@@ -46,7 +46,9 @@ chaos: .venv/installed ## faults over real sockets, for SECONDS=300; prints what
 
 fuzz: ## looks for what breaks TARGET=payload|canonical|list_cursor|resume, for SECONDS=60
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --version $(FUZZ_VERSION) --locked --root $(TOOLS)
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $(or $(TARGET),payload) -- -max_total_time=$(or $(SECONDS),60)
+	@mkdir -p fuzz/target/found/$(or $(TARGET),payload)
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $(or $(TARGET),payload) \
+	  fuzz/target/found/$(or $(TARGET),payload) fuzz/corpus/$(or $(TARGET),payload) -- -max_total_time=$(or $(SECONDS),60)
 
 deny: ## licences, sources and bans of every dependency
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)

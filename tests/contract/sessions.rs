@@ -279,3 +279,28 @@ async fn c3_a_session_of_another_tenant_is_as_if_missing_to_the_byte() {
     assert_ne!(theirs.status, 200);
     assert_eq!(keel.events(&session).await.len(), 1);
 }
+
+/// A model's context is a projection: what failed and what waits is left out, and the client can see why.
+#[tokio::test]
+async fn l5_a3_d2_a_transcript_shows_what_the_next_request_presents_and_what_it_leaves_out() {
+    let keel = Keel::without_worker().await;
+    let session = keel.session().await;
+    keel.say(&session, "one").await;
+    let lease = keel.claim(&session, "me").await;
+    let mut failed = answer("g1", "no", &[1]);
+    failed["payload"]["stopReason"] = json!("error");
+    keel.commit(&session, &lease, failed).await.ok(200);
+    keel.say(&session, "two").await; // queued: the run that was claimed before does not see it
+    let shown = keel.get(&format!("{session}/transcript")).await.ok(200);
+    let seqs = |shown: &Value| {
+        shown["entries"].as_array().unwrap().iter().map(|entry| entry["seq"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs(&shown), [1]);
+    assert_eq!((&shown["inputSeqs"], &shown["owedTurn"]), (&json!([1]), &json!(true)));
+    assert_eq!(shown["leftOut"], json!([{ "seq": 2, "why": "failed" }, { "seq": 3, "why": "waiting" }]));
+
+    keel.commit(&session, &lease, answer("g2", "yes", &[1])).await.ok(200);
+    keel.settle(&session, &lease, "succeeded").await.ok(200);
+    let shown = keel.get(&format!("{session}/transcript")).await.ok(200);
+    assert_eq!((seqs(&shown), &shown["inputSeqs"]), (vec![json!(1), json!(4), json!(3)], &json!([3])));
+}

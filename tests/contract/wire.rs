@@ -52,6 +52,7 @@ async fn w2_a_flag_is_true_only_where_the_feature_works() {
             "/v1/sessions".into(),
             json!({ "stateOwner": "external", "backend": "b", "externalRef": "r" }),
         ),
+        ("transcript", Method::GET, format!("{session}/transcript"), json!({})),
         ("decisions", Method::GET, "/v1/decisions".into(), json!({})),
         ("export", Method::GET, format!("{session}/export"), json!({})),
         ("fork", Method::POST, format!("{session}/fork"), json!({ "afterSeq": 0 })),

@@ -5,15 +5,29 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The workspace with everything it depends on.
-fn metadata() -> Value {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--manifest-path", manifest])
-        .output()
-        .expect("cargo runs");
+/// What a program prints.
+fn printed(program: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new(program).args(arguments).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
+    output.stdout
+}
+
+/// The workspace with everything it depends on here: what only other platforms need was never fetched.
+fn metadata() -> Value {
+    let rustc = String::from_utf8(printed("rustc", &["-vV"])).expect("rustc speaks UTF-8");
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("it says what it is for");
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let asked = [
+        "metadata",
+        "--format-version",
+        "1",
+        "--locked",
+        "--filter-platform",
+        host,
+        "--manifest-path",
+        manifest,
+    ];
+    serde_json::from_slice(&printed(env!("CARGO"), &asked)).expect("cargo metadata is JSON")
 }
 
 fn text(value: &Value) -> &str {
@@ -45,7 +59,7 @@ fn floor(package: &str) -> u8 {
     match package {
         "keel-kernel" => 0,
         "keel-ledger" | "keel-agent" => 1,
-        "keel-web" | "keel-embedded" => 2,
+        "keel-web" | "keel-models" | "keel-embedded" => 2,
         "keel-lambda" => 3,
         "keel-fn-edge" | "keel-fn-kernel" | "keel-fn-worker" | "keel-fn-stream" => 4,
         "keel-local" => 5,

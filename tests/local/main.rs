@@ -5,6 +5,7 @@
 mod drain;
 mod handover;
 mod load;
+mod models;
 mod owner_py;
 mod restart;
 

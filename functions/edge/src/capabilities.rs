@@ -38,6 +38,7 @@ pub(crate) async fn show(State(edge): State<Edge>) -> Json<Value> {
             "settings.models": false,
             "settings.secrets": false,
             "subagents": false,
+            "transcript": true,
             "triggers": false,
         },
         "limits": {

@@ -6,6 +6,7 @@ mod capabilities;
 mod events;
 mod input;
 mod sessions;
+mod transcript;
 mod view;
 
 use axum::Router;
@@ -44,6 +45,7 @@ pub fn router(edge: Edge) -> Router {
         .route("/v1/sessions/{id}/run", post(input::run))
         .route("/v1/sessions/{id}/cancel", post(input::cancel))
         .route("/v1/sessions/{id}/inputs", get(events::inputs))
+        .route("/v1/sessions/{id}/transcript", get(transcript::show))
         .with_state(edge);
     gated(routes, &auth, Scope::Client).merge(open)
 }

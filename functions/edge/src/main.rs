@@ -1,7 +1,7 @@
 //! The edge as a Lambda function behind the gateway.
 
 use keel_fn_edge::{Edge, Features, router};
-use keel_lambda::Setup;
+use keel_lambda::{Setup, behind_gateway};
 use keel_web::service::finish;
 
 #[tokio::main]
@@ -13,5 +13,5 @@ async fn main() -> Result<(), lambda_http::Error> {
         auth: setup.auth(),
         features: Features { stream: setup.flag("KEEL_STREAM"), owners: setup.flag("KEEL_OWNERS") },
     };
-    lambda_http::run(finish(router(edge))).await
+    lambda_http::run(behind_gateway(finish(router(edge)))).await
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::extract::Request;
 use keel_fn_stream::{Deadline, StreamConfig, Streams, router};
-use keel_lambda::Setup;
+use keel_lambda::{Setup, behind_gateway};
 use keel_web::service::finish;
 use lambda_http::{Context, RequestExt as _, run_with_streaming_response};
 use tokio::sync::watch;
@@ -36,5 +36,5 @@ async fn main() -> Result<(), lambda_http::Error> {
     keel_lambda::on_sigterm(move || {
         let _ = stop.send(true); // no stream is open: nothing to drain
     });
-    run_with_streaming_response(router).await
+    run_with_streaming_response(behind_gateway(router)).await
 }

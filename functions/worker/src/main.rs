@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
-use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_fn_worker::{Message, Worker, WorkerConfig};
 use keel_lambda::Setup;
 use keel_ledger::Env as _;
 use keel_ledger::hints::{Hint, SqsHints};
+use keel_models::Choice;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
+use secrecy::SecretString;
 use tokio::time::Instant;
 
 /// The message being worked on.
@@ -37,7 +38,7 @@ async fn main() -> Result<(), Error> {
     let worker = Worker {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
-        provider: Arc::new(Fake),
+        provider: model(&setup).await?.connect()?,
         tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
         config: WorkerConfig::default(),
         drain,
@@ -48,6 +49,24 @@ async fn main() -> Result<(), Error> {
         async move { Ok::<_, Error>(handle(&worker, &queue, event).await) }
     }))
     .await
+}
+
+/// `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`; the key from the secret that `KEEL_PROVIDER_SECRET` names. Read at
+/// init: a cold start can pay for it, and a key that was rotated comes with the next environment.
+async fn model(setup: &Setup) -> Result<Choice, Error> {
+    let key = match setup.text("KEEL_PROVIDER_SECRET") {
+        None => None,
+        Some(id) => {
+            let secrets = aws_sdk_secretsmanager::Client::new(&setup.aws);
+            secrets.get_secret_value().secret_id(id).send().await?.secret_string.map(SecretString::from)
+        }
+    };
+    Ok(Choice {
+        provider: setup.text("KEEL_PROVIDER").unwrap_or_else(|| "fake".to_owned()),
+        url: setup.text("KEEL_PROVIDER_URL"),
+        model: setup.text("KEEL_MODEL"),
+        key,
+    })
 }
 
 async fn handle(worker: &Worker, queue: &SqsHints, event: LambdaEvent<SqsEvent>) -> SqsBatchResponse {

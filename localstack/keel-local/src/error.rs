@@ -18,6 +18,8 @@ pub(crate) enum StartError {
     WriteKey(#[source] StoreError),
     #[error("what was left behind could not be looked for")]
     Recover(#[source] StoreError),
+    #[error("the model could not be chosen")]
+    Model(#[from] keel_models::BadChoice),
     #[error("the server ended")]
     Serve(#[source] std::io::Error),
 }

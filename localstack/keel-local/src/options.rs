@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use secrecy::SecretString;
 
 /// Keel on one machine.
 #[derive(Debug, Parser)]
@@ -42,6 +43,18 @@ pub(crate) struct Options {
     /// Answer no runs: loops of your own claim them through the owner API.
     #[arg(long)]
     pub(crate) no_worker: bool,
+    /// Who answers: `fake`, a scripted model, `anthropic`, or `openai` and whatever speaks like it.
+    #[arg(long, default_value = "fake", env = "KEEL_PROVIDER")]
+    pub(crate) provider: String,
+    /// The provider's address, where it is not its own: http://127.0.0.1:11434/v1 is Ollama.
+    #[arg(long, value_name = "URL", env = "KEEL_PROVIDER_URL")]
+    pub(crate) provider_url: Option<String>,
+    /// The provider's key. Better given by the environment: arguments can be seen by others on the machine.
+    #[arg(long, value_name = "KEY", env = "KEEL_PROVIDER_KEY", hide_env_values = true)]
+    pub(crate) provider_key: Option<SecretString>,
+    /// The model of sessions that name none.
+    #[arg(long, env = "KEEL_MODEL")]
+    pub(crate) model: Option<String>,
     /// A further API key and its scopes, `keel_<tenant>.<id>_<secret>=client,owner`. May be repeated.
     #[arg(long = "key", value_name = "KEY=SCOPES")]
     pub(crate) keys: Vec<String>,

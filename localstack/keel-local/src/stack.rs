@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use keel_agent::provider::fake::Fake;
+use keel_agent::Provider;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::Embedded;
 use keel_fn_edge::{Edge, Features};
@@ -18,6 +18,7 @@ use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::sessions::ApiKeyRow;
 use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SystemEnv};
+use keel_models::{BadChoice, Choice};
 use keel_web::Auth;
 use keel_web::auth::ApiKey;
 use keel_web::service::finish;
@@ -53,7 +54,12 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     if options.no_worker {
         work.spawn(drop_hints(hinted, drain.clone()));
     } else {
-        work.spawn(answer_hints(worker(options, &ledger, &rows, &drain), hinted, options.invocation_ms));
+        let provider = provider(options)?;
+        work.spawn(answer_hints(
+            worker(options, provider, &ledger, &rows, &drain),
+            hinted,
+            options.invocation_ms,
+        ));
     }
     let sweeper = Sweeper::new(ledger.clone(), rows.clone());
     sweeper.recover().await.map_err(StartError::Recover)?;
@@ -110,7 +116,23 @@ fn routes(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Rece
     keel_fn_edge::router(edge).merge(keel_fn_kernel::router(owners)).merge(keel_fn_stream::router(streams))
 }
 
-fn worker(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Receiver<bool>) -> Worker {
+fn provider(options: &Options) -> Result<Arc<dyn Provider>, BadChoice> {
+    let choice = Choice {
+        provider: options.provider.clone(),
+        url: options.provider_url.clone(),
+        model: options.model.clone(),
+        key: options.provider_key.clone(),
+    };
+    choice.connect()
+}
+
+fn worker(
+    options: &Options,
+    provider: Arc<dyn Provider>,
+    ledger: &Ledger,
+    rows: &Dynamo,
+    drain: &watch::Receiver<bool>,
+) -> Worker {
     let mut config = WorkerConfig { backoff_ms: options.backoff_ms, ..WorkerConfig::default() };
     if options.invocation_ms > 0 {
         // The same shares of an invocation as of a function's fifteen minutes.
@@ -120,7 +142,7 @@ fn worker(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Rece
     Worker {
         ledger: ledger.clone(),
         rows: rows.clone(),
-        provider: Arc::new(Fake),
+        provider,
         tools: Arc::new(Builtin::new(|| SystemEnv.now().to_string())),
         config,
         drain: drain.clone(),

@@ -1,17 +1,21 @@
 //! What the Lambda binaries share: configuration read once at start, clients made once, at init, where a cold start can
 //! pay for them.
 
+mod gateway;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_config::BehaviorVersion;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, SdkConfig};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::SqsHints;
 use keel_ledger::wakes::Wakes;
 use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
 use keel_web::{Auth, telemetry};
+
+pub use gateway::{Behind, behind_gateway};
 
 /// A variable is missing or does not read.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +37,8 @@ pub struct Setup {
     pub dynamo: Dynamo,
     /// The queue of hints.
     pub hints: SqsHints,
+    /// What further clients are made from.
+    pub aws: SdkConfig,
     config: LedgerConfig,
 }
 
@@ -65,6 +71,7 @@ impl Setup {
             dynamo: Dynamo::new(aws_sdk_dynamodb::Client::new(&aws), Tables::with_prefix(&prefix))
                 .retrying(RetryConfig::standard()),
             hints: SqsHints::new(aws_sdk_sqs::Client::new(&aws), queue),
+            aws,
             config,
         })
     }
@@ -78,6 +85,11 @@ impl Setup {
     /// Credentials.
     pub fn auth(&self) -> Auth {
         Auth::new(self.dynamo.clone())
+    }
+
+    /// A variable's text, if it says something.
+    pub fn text(&self, name: &'static str) -> Option<String> {
+        var(name)
     }
 
     /// A variable that is `1` or `true`.

@@ -49,8 +49,7 @@ impl Attempt<'_> {
                 return Ok(Generated::Interrupted(interrupt, said));
             }
         };
-        self.tally.usage.input += answer.usage.input;
-        self.tally.usage.output += answer.usage.output;
+        self.tally.usage.add(answer.usage);
         self.tally.stop = Some(answer.stop_reason);
         self.make_ids_unique(&mut answer, &generation_id);
         let generated = self.commit_answer(&teller, &answer, &presented).await;

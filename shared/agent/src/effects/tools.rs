@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{Attempt, Interrupt, events, interrupted};
 use crate::desk::DeskError;
+use crate::tool::ToolOutput;
 
 impl Attempt<'_> {
     /// Runs the calls. What an interrupt stops has no result: a successor runs it again, or a cancel answers it.
@@ -17,7 +18,11 @@ impl Attempt<'_> {
             .iter()
             .map(|call| async move {
                 let started = Instant::now();
-                (call, tools.call(call).await, started.elapsed())
+                let output = match call.arguments.is_object() || call.arguments.is_null() {
+                    true => tools.call(call).await,
+                    false => ToolOutput::error("not run: the arguments are no JSON object"),
+                };
+                (call, output, started.elapsed())
             })
             .collect();
         let mut signals = self.signals.clone();

@@ -185,7 +185,7 @@ impl Playing {
                 words(&text_of(payload))
             }
         });
-        let usage = Usage { input: input.sum(), output: words(&self.text) };
+        let usage = Usage { input: input.sum(), output: words(&self.text), ..Usage::default() };
         let mut content = Vec::new();
         if !self.text.is_empty() {
             content.push(Block::Text { text: self.text });

@@ -100,18 +100,52 @@ pub enum Block {
         id: String,
         /// The tool.
         name: String,
-        /// The arguments.
+        /// The arguments: an object, or whatever else the model gave; that is refused when the call's turn comes.
         arguments: Value,
+    },
+    /// What a model thought on its way. No part of its text.
+    Thinking {
+        /// The thoughts.
+        thinking: String,
+        /// The provider's proof that they are its own, without which it will not read them again.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+    },
+    /// Thoughts that only the provider can read.
+    RedactedThinking {
+        /// As it gave them.
+        data: String,
     },
 }
 
 /// Tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Read.
+    /// Read, from the provider's cache or not.
     pub input: u64,
     /// Written.
     pub output: u64,
+    /// Of what was read: from the provider's cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_read: u64,
+    /// Of what was read: put into the provider's cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Usage {
+    /// The sum of both.
+    pub(crate) fn add(&mut self, other: Usage) {
+        self.input += other.input;
+        self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+    }
 }
 
 /// A model's last message of a request.

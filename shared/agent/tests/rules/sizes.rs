@@ -95,3 +95,15 @@ async fn v2_an_answer_with_more_calls_than_a_message_may_have_is_a_failed_attemp
     assert!(answer["error"].as_str().unwrap().contains("refused"));
     assert_eq!(a.tools.ran(), [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn i7_arguments_that_are_no_json_object_get_an_error_result() {
+    let ledger = Ledger::new();
+    ledger.queue("!tool echo {\"cut\": \n!tool echo [1]\n!tool echo\n!then\n!say end");
+    let a = ledger.claim("a");
+    assert_eq!(a.answer().await, DONE);
+    assert_eq!(a.tools.ran(), ["call_2"], "the others are not run");
+    let errors: Vec<_> =
+        ledger.payloads(Kind::ToolResult).iter().map(|result| result["isError"] == true).collect();
+    assert_eq!(errors.iter().filter(|error| **error).count(), 2);
+}

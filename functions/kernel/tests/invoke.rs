@@ -1,0 +1,69 @@
+//! The owner API invoked directly: the same function, given the event that the gateway would send.
+
+use std::sync::Arc;
+
+use keel_embedded::{Dispatch, Embedded, tables};
+use keel_fn_kernel::{Owners, router};
+use keel_kernel::TenantId;
+use keel_lambda::behind_gateway;
+use keel_ledger::dynamo::{Dynamo, Tables};
+use keel_ledger::hints::LocalHints;
+use keel_ledger::sessions::ApiKeyRow;
+use keel_ledger::wakes::Wakes;
+use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
+use keel_web::auth::{ApiKey, Auth};
+use keel_web::service::finish;
+use lambda_http::Adapter;
+use lambda_http::request::LambdaRequest;
+use lambda_runtime::{Context, LambdaEvent, Service as _};
+use serde_json::{Value, json};
+
+const KEY: &str = "keel_acme.invoker_not-a-secret";
+
+async fn owners() -> Owners {
+    let embedded = Embedded::memory().expect("a store in memory").with_dispatch(Dispatch::Inline);
+    tables::create_missing(&embedded.client(), "").await.expect("an empty store takes the tables");
+    let rows = Dynamo::new(embedded.client(), Tables::with_prefix(""));
+    let key = ApiKey::parse(KEY).expect("a key");
+    let row = ApiKeyRow { hash: key.hash(), scopes: vec!["owner".to_owned()], created_ms: 1 };
+    let tenant = TenantId::parse("acme").expect("a name");
+    rows.put_api_key(&tenant, &key.id, &row).await.expect("it is written");
+    let (hints, _) = LocalHints::channel();
+    let (store, env) = (Arc::new(rows.clone()), Arc::new(SystemEnv));
+    let ledger = Ledger::new(store, Arc::new(hints), Wakes::none(), env, LedgerConfig::default());
+    Owners { ledger, rows: rows.clone(), auth: Auth::new(rows) }
+}
+
+/// The payload of an invocation, as `aws lambda invoke` sends it.
+fn event(path: &str, key: &str, body: &Value) -> LambdaRequest {
+    let event = json!({
+        "resource": "/{proxy+}",
+        "path": path,
+        "httpMethod": "POST",
+        "headers": { "authorization": format!("Bearer {key}"), "content-type": "application/json" },
+        "requestContext": { "resourcePath": "/{proxy+}", "httpMethod": "POST", "stage": "prod", "path": path },
+        "body": body.to_string(),
+        "isBase64Encoded": false,
+    });
+    serde_json::from_value(event).expect("lambda_http knows the event")
+}
+
+async fn invoke(owners: Owners, event: LambdaRequest) -> Value {
+    let mut function = Adapter::from(behind_gateway(finish(router(owners))));
+    let answer = function.call(LambdaEvent::new(event, Context::default())).await.expect("it answers");
+    serde_json::to_value(answer).expect("an answer is JSON")
+}
+
+#[tokio::test]
+async fn c2_the_owner_api_answers_a_direct_invocation() {
+    let nothing = invoke(owners().await, event("/v1/runs/claim", KEY, &json!({ "owner": "me" }))).await;
+    assert_eq!(nothing["statusCode"], 204, "{nothing}");
+
+    let no_such = json!({ "lease": { "owner": "me", "epoch": 1 }, "events": [] });
+    let refused = invoke(owners().await, event("/v1/sessions/none/commits", KEY, &no_such)).await;
+    let body: Value = serde_json::from_str(refused["body"].as_str().expect("a body")).expect("a problem");
+    assert_eq!((&refused["statusCode"], &body["status"]), (&json!(404), &json!(404)), "{body}");
+
+    let stranger = invoke(owners().await, event("/v1/runs/claim", "keel_acme.other_no", &json!({}))).await;
+    assert_eq!(stranger["statusCode"], 401);
+}

@@ -1,0 +1,111 @@
+//! Which model answers, from configuration.
+
+use std::sync::Arc;
+
+use keel_agent::Provider;
+use keel_agent::provider::fake::Fake;
+use secrecy::SecretString;
+
+use crate::anthropic::{self, Anthropic};
+use crate::openai::{self, OpenAi};
+use crate::{Http, Patience};
+
+/// The most tokens of an answer where nobody says.
+const MAX_TOKENS: u32 = 8_192;
+
+/// What a deployment says of its model.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// `fake`, `anthropic` or `openai`.
+    pub provider: String,
+    /// Another address than the provider's own: a server that speaks its protocol.
+    pub url: Option<String>,
+    /// The model of sessions that name none.
+    pub model: Option<String>,
+    /// The API key.
+    pub key: Option<SecretString>,
+}
+
+/// Why a choice is none.
+#[derive(Debug, thiserror::Error)]
+pub enum BadChoice {
+    /// No such provider.
+    #[error("there is no provider {0:?}: fake, anthropic or openai")]
+    Unknown(String),
+    /// The provider needs this too.
+    #[error("the provider {provider} needs {what}")]
+    Needs {
+        /// The provider.
+        provider: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// No TLS.
+    #[error("the HTTP client could not be made")]
+    Client(#[source] reqwest::Error),
+}
+
+impl Choice {
+    /// The provider.
+    ///
+    /// # Errors
+    /// When something is missing, or the provider is unknown.
+    pub fn connect(self) -> Result<Arc<dyn Provider>, BadChoice> {
+        let needs = |what| BadChoice::Needs { provider: self.provider.clone(), what };
+        let url = |own: &str| self.url.as_deref().unwrap_or(own).trim_end_matches('/').to_owned();
+        let model = || self.model.clone().ok_or_else(|| needs("a model"));
+        match self.provider.as_str() {
+            "fake" => Ok(Arc::new(Fake)),
+            "anthropic" => {
+                let key = self.key.clone().ok_or_else(|| needs("a key"))?;
+                let wire =
+                    Anthropic { url: url(anthropic::URL), key, model: model()?, max_tokens: MAX_TOKENS };
+                Ok(Arc::new(Http::new(wire, Patience::default()).map_err(BadChoice::Client)?))
+            }
+            "openai" => {
+                if self.key.is_none() && self.url.is_none() {
+                    return Err(needs("a key"));
+                }
+                let wire = OpenAi { url: url(openai::URL), key: self.key.clone(), model: model()? };
+                Ok(Arc::new(Http::new(wire, Patience::default()).map_err(BadChoice::Client)?))
+            }
+            unknown => Err(BadChoice::Unknown(unknown.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connect(
+        provider: &str,
+        model: Option<&str>,
+        key: Option<&str>,
+        url: Option<&str>,
+    ) -> Result<String, String> {
+        let choice = Choice {
+            provider: provider.to_owned(),
+            url: url.map(str::to_owned),
+            model: model.map(str::to_owned),
+            key: key.map(|key| key.to_owned().into()),
+        };
+        choice.connect().map(|provider| provider.model(None)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_choice_says_what_is_missing() {
+        assert_eq!(connect("fake", None, None, None).as_deref(), Ok("fake"));
+        assert_eq!(connect("anthropic", Some("m"), Some("k"), None).as_deref(), Ok("m"));
+        assert_eq!(
+            connect("anthropic", Some("m"), None, None).unwrap_err(),
+            "the provider anthropic needs a key"
+        );
+        assert_eq!(
+            connect("openai", None, Some("k"), None).unwrap_err(),
+            "the provider openai needs a model"
+        );
+        assert_eq!(connect("openai", Some("m"), None, Some("http://127.0.0.1:11434/v1")).as_deref(), Ok("m"));
+        assert!(connect("nobody", None, None, None).unwrap_err().contains("nobody"));
+    }
+}

@@ -1,0 +1,62 @@
+//! What a context may hold for the model that is asked, whoever wrote it.
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// The longest id of a call that every provider takes.
+const ID_MAX: usize = 40;
+
+/// A payload's text.
+pub(crate) fn text_of(payload: &Value) -> String {
+    match (&payload["text"], &payload["content"]) {
+        (Value::String(text), _) | (_, Value::String(text)) => text.clone(),
+        (_, Value::Array(blocks)) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+        _ => String::new(),
+    }
+}
+
+/// A message's blocks, whichever way its owner wrote them.
+pub(crate) fn blocks_of(payload: &Value) -> Vec<Value> {
+    match &payload["content"] {
+        Value::Array(blocks) => blocks.clone(),
+        Value::String(text) => vec![json!({ "type": "text", "text": text })],
+        _ => Vec::new(),
+    }
+}
+
+/// A call's id as every provider takes it: the ledger's own where it will do, else its digest.
+pub(crate) fn call_id(id: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(plain) {
+        return id.to_owned();
+    }
+    let digest = Sha256::digest(id.as_bytes());
+    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("call_{hex}")
+}
+
+/// Arguments as the model spelled them. What is no JSON is kept as a string: the loop refuses it, and the model sees why.
+pub(crate) fn arguments(text: &str) -> Value {
+    if text.trim().is_empty() {
+        return json!({});
+    }
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn v2_call_ids_fit_every_provider_and_stay_apart(one in "[!-~]{1,100}", two in "[!-~]{1,100}") {
+            let (first, second) = (call_id(&one), call_id(&two));
+            for id in [&first, &second] {
+                prop_assert!(id.len() <= ID_MAX && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
+            }
+            prop_assert_eq!(first == second, one == two);
+        }
+    }
+}

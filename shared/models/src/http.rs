@@ -1,0 +1,213 @@
+//! One request to a model over HTTP: sent, tried again while that is harmless, streamed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventsource_stream::Eventsource as _;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use keel_agent::Provider;
+use keel_agent::provider::{Answer, Delta, Request};
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+
+use crate::Patience;
+
+/// The most of a provider's own words that goes into the ledger, in characters.
+const WORDS_MAX: usize = 500;
+
+/// A protocol: how a request is spelled, and what its stream says.
+pub trait Wire: Send + Sync + 'static {
+    /// Reads one stream.
+    type Reader: Reader;
+    /// The provider's name.
+    fn name(&self) -> &str;
+    /// The model for a request that wants this one, or none.
+    fn model(&self, wanted: Option<&str>) -> String;
+    /// The request.
+    fn request(&self, client: &Client, request: &Request) -> RequestBuilder;
+    /// A reader for its answer.
+    fn reader(&self) -> Self::Reader;
+}
+
+/// What an event of a stream says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Text for readers.
+    Text(String),
+    /// Something to remember.
+    Nothing,
+    /// The answer is complete.
+    End,
+}
+
+/// Puts an answer together from a stream's events.
+pub trait Reader: Send {
+    /// Takes an event.
+    fn hear(&mut self, event: &str, data: &str) -> Result<Heard, Failure>;
+    /// The answer, once [`Heard::End`] was heard.
+    fn answer(self) -> Answer;
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Failure {
+    /// What happened, fit for the ledger: no secret stands in it.
+    pub what: String,
+    /// It may pass.
+    pub passes: bool,
+    /// What the server asked to wait.
+    pub after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that another try would meet too.
+    pub fn lasting(what: impl Into<String>) -> Self {
+        Self { what: what.into(), passes: false, after: None }
+    }
+
+    /// A failure that may pass.
+    pub fn passing(what: impl Into<String>) -> Self {
+        Self { what: what.into(), passes: true, after: None }
+    }
+}
+
+/// The provider's own words in an error body, shortened.
+pub(crate) fn words(body: &Value) -> String {
+    let error = &body["error"];
+    let text = error["message"].as_str().or(error.as_str()).or(body["message"].as_str()).unwrap_or_default();
+    text.chars().take(WORDS_MAX).collect()
+}
+
+/// A model behind a protocol.
+pub struct Http<W> {
+    wire: Arc<W>,
+    client: Client,
+    patience: Patience,
+}
+
+impl<W: Wire> Http<W> {
+    /// A model behind `wire`.
+    ///
+    /// # Errors
+    /// When the TLS stack cannot be set up.
+    pub fn new(wire: W, patience: Patience) -> Result<Self, reqwest::Error> {
+        let client = Client::builder()
+            .connect_timeout(patience.connect)
+            .read_timeout(patience.idle)
+            .redirect(reqwest::redirect::Policy::none()) // a key is sent to nobody but who was named
+            .build()?;
+        Ok(Self { wire: Arc::new(wire), client, patience })
+    }
+}
+
+impl<W: Wire> Provider for Http<W> {
+    fn name(&self) -> &str {
+        self.wire.name()
+    }
+
+    fn model(&self, wanted: Option<&str>) -> String {
+        self.wire.model(wanted)
+    }
+
+    fn stream(&self, request: Request) -> BoxStream<'static, Delta> {
+        let (wire, client, patience) = (self.wire.clone(), self.client.clone(), self.patience.clone());
+        async_stream::stream! {
+            let mut pauses = patience.pauses.iter();
+            loop {
+                let mut reader = wire.reader();
+                let mut silent = true;
+                let failure = match send(wire.request(&client, &request)).await {
+                    Err(failure) => failure,
+                    Ok(response) => {
+                        let mut events = response.bytes_stream().eventsource();
+                        loop {
+                            let heard = match events.next().await {
+                                None => Err(Failure::passing("the stream ended in the middle")),
+                                Some(Err(error)) => Err(Failure::passing(broken(&error))),
+                                Some(Ok(event)) => reader.hear(&event.event, &event.data),
+                            };
+                            match heard {
+                                Ok(Heard::Nothing) => {}
+                                Ok(Heard::Text(text)) => {
+                                    silent = false;
+                                    yield Delta::Text(text);
+                                }
+                                Ok(Heard::End) => {
+                                    yield Delta::Done(reader.answer());
+                                    return;
+                                }
+                                Err(failure) => break failure,
+                            }
+                        }
+                    }
+                };
+                let pause = if silent { pause(&failure, &mut pauses, &patience) } else { None };
+                let Some(pause) = pause else {
+                    yield Delta::Done(Answer::failed(failure.what));
+                    return;
+                };
+                tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a model is asked again");
+                tokio::time::sleep(pause).await;
+            }
+        }
+        .boxed()
+    }
+}
+
+/// How long to wait before the next try, if there is to be one.
+fn pause<'a>(
+    failure: &Failure,
+    pauses: &mut impl Iterator<Item = &'a Duration>,
+    patience: &Patience,
+) -> Option<Duration> {
+    if !failure.passes || failure.after.is_some_and(|after| after > patience.longest_pause) {
+        return None;
+    }
+    let ours = pauses.next()?.mul_f64(rand::random_range(0.8..1.2));
+    Some(failure.after.map_or(ours, |after| after.max(ours)))
+}
+
+async fn send(request: RequestBuilder) -> Result<Response, Failure> {
+    let response = request.send().await.map_err(|error| match error.is_builder() {
+        true => Failure::lasting("the request could not be made"),
+        false => Failure::passing(if error.is_timeout() {
+            "the model did not answer in time"
+        } else {
+            "the model could not be reached"
+        }),
+    })?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let after = retry_after(response.headers());
+    let body = response
+        .bytes()
+        .await
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or(Value::Null);
+    let passes = status.is_server_error()
+        || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT]
+            .contains(&status);
+    Err(Failure { what: format!("the model answered {}: {}", status.as_u16(), words(&body)), passes, after })
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| {
+        headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok().filter(|n| *n >= 0.0 && *n < 1e9)
+    };
+    let ms = number("retry-after-ms").map(|ms| Duration::from_secs_f64(ms / 1_000.0));
+    ms.or_else(|| number(RETRY_AFTER.as_str()).map(Duration::from_secs_f64))
+}
+
+fn broken(error: &eventsource_stream::EventStreamError<reqwest::Error>) -> &'static str {
+    match error {
+        eventsource_stream::EventStreamError::Transport(error) if error.is_timeout() => "the stream stalled",
+        eventsource_stream::EventStreamError::Transport(_) => "the stream broke off",
+        _ => "the stream is no event stream",
+    }
+}

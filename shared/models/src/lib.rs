@@ -1,0 +1,41 @@
+//! Models over HTTP, behind the loop's small port: Anthropic Messages, and chat completions as OpenAI, Ollama, vLLM and
+//! many others speak them.
+//!
+//! A failure is a last message, never a panic. What may pass (overload, a limit, a lost connection) is tried again while
+//! nothing has been heard of the answer yet; once a reader may have seen text, a failure ends the generation (R3a) and the
+//! attempt budget decides.
+
+pub mod anthropic;
+mod choice;
+mod context;
+mod http;
+pub mod openai;
+
+use std::time::Duration;
+
+pub use choice::{BadChoice, Choice};
+pub use http::Http;
+
+/// How long to wait for a model, and how often.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the next byte: a stream that stalls longer has failed.
+    pub idle: Duration,
+    /// Before each further try, give or take a fifth.
+    pub pauses: Vec<Duration>,
+    /// The longest that a server may ask to wait; one that asks for more has failed.
+    pub longest_pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+            pauses: [2, 4, 8].map(Duration::from_secs).to_vec(),
+            longest_pause: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Chat completions, as OpenAI speaks them and Ollama, vLLM, llama.cpp and many hosts after it.
+
+use std::collections::BTreeMap;
+
+use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage};
+use reqwest::{Client, RequestBuilder};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use crate::context::{arguments, blocks_of, call_id, text_of};
+use crate::http::{Failure, Heard, Reader, Wire, words};
+
+/// Where OpenAI is.
+pub const URL: &str = "https://api.openai.com/v1";
+
+/// Chat completions at some address.
+pub struct OpenAi {
+    /// With its version, without a slash at its end: `http://127.0.0.1:11434/v1` is Ollama.
+    pub url: String,
+    /// The API key; a server of one's own may need none.
+    pub key: Option<SecretString>,
+    /// The model of sessions that name none.
+    pub model: String,
+}
+
+impl Wire for OpenAi {
+    type Reader = Reading;
+
+    fn name(&self) -> &str {
+        "openai"
+    }
+
+    fn model(&self, wanted: Option<&str>) -> String {
+        wanted.unwrap_or(&self.model).to_owned()
+    }
+
+    fn request(&self, client: &Client, request: &Request) -> RequestBuilder {
+        let post = client.post(format!("{}/chat/completions", self.url)).json(&self.body(request));
+        match &self.key {
+            Some(key) => post.bearer_auth(key.expose_secret()),
+            None => post,
+        }
+    }
+
+    fn reader(&self) -> Reading {
+        Reading::default()
+    }
+}
+
+impl OpenAi {
+    fn body(&self, request: &Request) -> Value {
+        let mut messages: Vec<Value> = Vec::new();
+        if let Some(system) = request.system.as_deref().filter(|system| !system.is_empty()) {
+            messages.push(json!({ "role": "system", "content": system }));
+        }
+        messages.extend(request.messages.iter().map(message));
+        let mut body = json!({
+            "model": self.model(request.model.as_deref()),
+            "stream": true,
+            "stream_options": { "include_usage": true },
+            "messages": messages,
+        });
+        if !request.tools.is_empty() {
+            let tool = |tool: &keel_agent::tool::ToolSpec| {
+                let function = json!({
+                    "name": tool.name, "description": tool.description, "parameters": tool.parameters,
+                });
+                json!({ "type": "function", "function": function })
+            };
+            body["tools"] = request.tools.iter().map(tool).collect();
+        }
+        body
+    }
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::Summary(summary) => json!({ "role": "user", "content": summary }),
+        Message::User(payload) => json!({ "role": "user", "content": text_of(payload) }),
+        Message::ToolResult(payload) => json!({
+            "role": "tool",
+            "tool_call_id": call_id(payload["toolCallId"].as_str().unwrap_or_default()),
+            "content": text_of(payload),
+        }),
+        Message::Assistant(payload) => said(payload),
+    }
+}
+
+fn said(payload: &Value) -> Value {
+    let call = |block: &Value| {
+        let id = call_id(block["id"].as_str().unwrap_or_default());
+        let arguments = match &block["arguments"] {
+            Value::String(text) => text.clone(),
+            arguments => arguments.to_string(),
+        };
+        json!({ "id": id, "type": "function", "function": { "name": block["name"], "arguments": arguments } })
+    };
+    let blocks = blocks_of(payload);
+    let calls: Vec<Value> = blocks.iter().filter(|block| block["type"] == "toolCall").map(call).collect();
+    let text: String = blocks
+        .iter()
+        .filter(|block| block["type"] == "text")
+        .filter_map(|block| block["text"].as_str())
+        .collect();
+    let mut message = json!({ "role": "assistant", "content": text });
+    if !calls.is_empty() {
+        message["tool_calls"] = json!(calls);
+    }
+    message
+}
+
+/// An answer as far as it was heard.
+#[derive(Debug, Default)]
+pub struct Reading {
+    text: String,
+    thinking: String,
+    calls: BTreeMap<u64, Call>,
+    usage: Usage,
+    finish: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    id: String,
+    name: String,
+    json: String,
+}
+
+impl Reading {
+    fn count(&mut self, usage: &Value) {
+        let number = |value: &Value| value.as_u64();
+        self.usage.input = number(&usage["prompt_tokens"]).unwrap_or(self.usage.input);
+        self.usage.output = number(&usage["completion_tokens"]).unwrap_or(self.usage.output);
+        let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
+        self.usage.cache_read = cached.unwrap_or(self.usage.cache_read);
+    }
+
+    fn ask(&mut self, piece: &Value, place: usize) {
+        let index = piece["index"].as_u64().unwrap_or(place as u64);
+        let call = self.calls.entry(index).or_default();
+        let function = &piece["function"];
+        call.id.push_str(piece["id"].as_str().unwrap_or_default());
+        call.name.push_str(function["name"].as_str().unwrap_or_default());
+        match &function["arguments"] {
+            Value::String(json) => call.json.push_str(json),
+            Value::Object(_) => call.json = function["arguments"].to_string(), // some servers send them whole
+            _ => {}
+        }
+    }
+}
+
+impl Reader for Reading {
+    fn hear(&mut self, _: &str, data: &str) -> Result<Heard, Failure> {
+        if data.trim() == "[DONE]" {
+            return match self.finish {
+                Some(_) => Ok(Heard::End),
+                None => Err(Failure::passing("the stream ended in the middle")),
+            };
+        }
+        let data: Value =
+            serde_json::from_str(data).map_err(|_| Failure::passing("the stream holds no JSON"))?;
+        if !data["error"].is_null() {
+            return Err(Failure::passing(format!("the model failed: {}", words(&data))));
+        }
+        self.count(&data["usage"]);
+        let choice = &data["choices"][0];
+        if let Some(finish) = choice["finish_reason"].as_str() {
+            self.finish = Some(finish.to_owned());
+        }
+        let delta = &choice["delta"];
+        for (place, piece) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
+            self.ask(piece, place);
+        }
+        let thought = delta["reasoning_content"].as_str().or(delta["reasoning"].as_str());
+        self.thinking.push_str(thought.unwrap_or_default());
+        match delta["content"].as_str() {
+            Some(text) if !text.is_empty() => {
+                self.text.push_str(text);
+                Ok(Heard::Text(text.to_owned()))
+            }
+            _ => Ok(Heard::Nothing),
+        }
+    }
+
+    fn answer(self) -> Answer {
+        let mut content = Vec::new();
+        if !self.thinking.is_empty() {
+            content.push(Block::Thinking { thinking: self.thinking, signature: None });
+        }
+        if !self.text.is_empty() {
+            content.push(Block::Text { text: self.text });
+        }
+        let calls = !self.calls.is_empty();
+        content.extend(self.calls.into_iter().map(|(index, call)| {
+            let id = if call.id.is_empty() { format!("call_{index}") } else { call.id };
+            Block::ToolCall { id, name: call.name, arguments: arguments(&call.json) }
+        }));
+        let stop_reason = match self.finish.as_deref() {
+            Some("length") => StopReason::MaxTokens,
+            Some("content_filter") => {
+                return Answer {
+                    content,
+                    usage: self.usage,
+                    ..Answer::failed("the provider's filter stopped the answer")
+                };
+            }
+            _ if calls => StopReason::ToolUse,
+            Some(_) | None => StopReason::EndTurn,
+        };
+        Answer { content, stop_reason, usage: self.usage, error: None }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a provider may do instead of answering.
+
+use keel_agent::provider::{Answer, StopReason};
+use keel_models::Http;
+use serde_json::json;
+
+use crate::anthropic::{events, full, provider};
+use crate::server::{Says, Server, ask, patience, request, user};
+
+/// What becomes of this script: how many requests, the text that readers saw, the answer.
+async fn played(script: Vec<Says>) -> (usize, String, Answer) {
+    let server = Server::start(script).await;
+    let (text, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
+    (server.asked().len(), text, answer)
+}
+
+fn overloaded() -> Says {
+    Says::Refuses(
+        529,
+        None,
+        json!({ "type": "error", "error": { "type": "overloaded_error", "message": "busy" } }),
+    )
+}
+
+fn error_event(kind: &str) -> String {
+    events(&[("error", json!({ "type": "error", "error": { "type": kind, "message": "no" } }))])
+}
+
+fn begun() -> String {
+    full().split_inclusive("日本 🎉").next().unwrap().rsplit_once("event:").unwrap().0.to_owned()
+}
+
+#[tokio::test]
+async fn s_what_may_pass_is_tried_again_within_the_attempt() {
+    let passing = [
+        overloaded(),
+        Says::Refuses(429, Some("0.01"), json!({})),
+        Says::Refuses(500, None, json!("not what was agreed on")),
+        Says::Stream(error_event("overloaded_error"), 10),
+        Says::Stream(String::new(), 1),
+        Says::Stalls(String::new()),
+        Says::Stream("data: not json\n\n".to_owned(), 4),
+    ];
+    for failure in passing {
+        let (asked, text, answer) = played(vec![failure, Says::Stream(full(), 100)]).await;
+        assert_eq!((asked, answer.stop_reason), (2, StopReason::ToolUse), "{answer:?}");
+        assert_eq!(text, "Grüße, 日本 🎉");
+    }
+}
+
+#[tokio::test]
+async fn s_the_patience_ends_and_the_attempt_fails_with_the_providers_words() {
+    let (asked, text, answer) = played(vec![overloaded(), overloaded(), overloaded(), overloaded()]).await;
+    assert_eq!((asked, text.as_str(), answer.stop_reason), (4, "", StopReason::Error));
+    assert_eq!(answer.error.as_deref(), Some("the model answered 529: busy"));
+}
+
+#[tokio::test]
+async fn s_what_lasts_is_not_tried_again() {
+    let no_key = json!({ "error": { "type": "authentication_error", "message": "invalid x-api-key" } });
+    for failure in [
+        Says::Refuses(401, None, no_key),
+        Says::Refuses(400, None, json!({})),
+        Says::Stream(error_event("invalid_request_error"), 10),
+        Says::Refuses(429, Some("3600"), json!({})), // longer than we would wait
+    ] {
+        let (asked, _, answer) = played(vec![failure]).await;
+        assert_eq!((asked, answer.stop_reason), (1, StopReason::Error));
+        assert!(!answer.error.unwrap().contains("fake-key"), "no secret reaches the ledger");
+    }
+}
+
+#[tokio::test]
+async fn r3a_a_stream_that_dies_after_readers_saw_text_is_not_begun_again() {
+    for death in [
+        Says::Stream(begun(), 50),
+        Says::Stalls(begun()),
+        Says::Stream(begun() + &error_event("overloaded_error"), 50),
+    ] {
+        let (asked, text, answer) = played(vec![death]).await;
+        assert_eq!((asked, answer.stop_reason), (1, StopReason::Error), "{answer:?}");
+        assert_eq!(text, "Grüße, ");
+    }
+}
+
+#[tokio::test]
+async fn s_nobody_there_is_a_failure_and_no_panic() {
+    let wire = keel_models::anthropic::Anthropic {
+        url: "http://127.0.0.1:1".to_owned(),
+        key: "fake-key".to_owned().into(),
+        model: "m".to_owned(),
+        max_tokens: 1,
+    };
+    let (_, answer) = ask(&Http::new(wire, patience()).unwrap(), request(vec![user("hi")])).await;
+    assert_eq!(answer.error.as_deref(), Some("the model could not be reached"));
+}

@@ -1,0 +1,134 @@
+//! A provider's server: answers each request with the next of its script, and keeps what it was asked.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use keel_agent::Provider;
+use keel_agent::provider::{Answer, Delta, Message, Request};
+use keel_agent::tool::ToolSpec;
+use keel_models::Patience;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// One answer.
+#[derive(Clone)]
+pub(crate) enum Says {
+    /// 200, these bytes in pieces of this size, then the end.
+    Stream(String, usize),
+    /// 200, these bytes, then silence.
+    Stalls(String),
+    /// A status, a `retry-after` and a body.
+    Refuses(u16, Option<&'static str>, Value),
+}
+
+/// What a request was.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    script: Arc<Mutex<Vec<Says>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Server {
+    pub(crate) async fn start(script: Vec<Says>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = Self { url, script: Arc::new(Mutex::new(script)), asked: Arc::default() };
+        let router = Router::new().fallback(answer).with_state(server.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        server
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn answer(State(server): State<Server>, request: axum::extract::Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let (path, body) = (parts.uri.path().to_owned(), serde_json::from_slice(&body).unwrap());
+    server.asked.lock().unwrap().push(Asked { path, headers: parts.headers, body });
+    let says = server.script.lock().unwrap().remove(0);
+    let response = Response::builder().header("content-type", "text/event-stream");
+    match says {
+        Says::Stream(text, size) => {
+            let pieces: Vec<_> = text
+                .as_bytes()
+                .chunks(size)
+                .map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece)))
+                .collect();
+            response.body(Body::from_stream(stream::iter(pieces))).unwrap()
+        }
+        Says::Stalls(text) => {
+            let first = stream::iter([Ok::<_, Infallible>(Bytes::from(text))]);
+            response.body(Body::from_stream(first.chain(stream::pending()))).unwrap()
+        }
+        Says::Refuses(status, after, body) => {
+            let response = match after {
+                Some(after) => Response::builder().header("retry-after", after),
+                None => Response::builder(),
+            };
+            response.status(StatusCode::from_u16(status).unwrap()).body(Body::from(body.to_string())).unwrap()
+        }
+    }
+}
+
+/// Little, so that tests end.
+pub(crate) fn patience() -> Patience {
+    Patience {
+        connect: Duration::from_secs(5),
+        idle: Duration::from_millis(300),
+        pauses: vec![Duration::from_millis(5); 3],
+        longest_pause: Duration::from_secs(2),
+    }
+}
+
+pub(crate) fn request(messages: Vec<Message>) -> Request {
+    let tool = ToolSpec {
+        name: "add".to_owned(),
+        description: "Adds.".to_owned(),
+        parameters: json!({ "type": "object", "properties": { "a": { "type": "number" } } }),
+    };
+    Request {
+        model: None,
+        system: Some("Be kind.".to_owned()),
+        messages,
+        tools: vec![tool],
+        attempt: 1,
+        generation_id: "g".to_owned(),
+    }
+}
+
+pub(crate) fn user(text: &str) -> Message {
+    Message::User(json!({ "text": text }))
+}
+
+/// Everything a provider says to a request: the texts, and the answer.
+pub(crate) async fn ask(provider: &dyn Provider, request: Request) -> (String, Answer) {
+    let deltas: Vec<Delta> = provider.stream(request).collect().await;
+    let (last, texts) = deltas.split_last().expect("at least the end");
+    let texts = texts.iter().map(|delta| match delta {
+        Delta::Text(text) => text.as_str(),
+        Delta::Done(_) => panic!("one end"),
+    });
+    match last {
+        Delta::Done(answer) => (texts.collect(), answer.clone()),
+        Delta::Text(_) => panic!("a stream ends with its answer"),
+    }
+}
