@@ -34,7 +34,8 @@ fn every_program_is_a_function() {
     let template = template();
     let deployed = resources(&template, "AWS::Serverless::Function").into_iter();
     let program = |uri: &Value| {
-        let zip = text(uri).strip_prefix("../target/lambda/").and_then(|zip| zip.strip_suffix("/bootstrap.zip"));
+        let zip =
+            text(uri).strip_prefix("../target/lambda/").and_then(|zip| zip.strip_suffix("/bootstrap.zip"));
         zip.expect("where make build puts it").to_owned()
     };
     assert_eq!(deployed.map(|(_, function)| program(&function["CodeUri"])).collect::<BTreeSet<_>>(), built);
