@@ -50,6 +50,13 @@ fuzz: ## looks for what breaks TARGET=payload|canonical|list_cursor|resume, for 
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $(or $(TARGET),payload) \
 	  fuzz/target/found/$(or $(TARGET),payload) fuzz/corpus/$(or $(TARGET),payload) -- -max_total_time=$(or $(SECONDS),60)
 
+# PROFILE=bench-local links the functions in seconds instead of minutes; the table says which it was.
+bench: PROFILE ?= release
+bench: ## what everything costs: prints the table and writes docs/performance.md; PROFILE of the functions' programs
+	$(CARGO) build -q --locked --profile bench-local -p keel-bench -p keel-local
+	$(CARGO) build -q --locked --profile $(PROFILE) -p keel-fn-edge -p keel-fn-kernel -p keel-fn-worker -p keel-fn-stream
+	target/bench-local/keel-bench --programs target/$(PROFILE)
+
 deny: ## licences, sources and bans of every dependency
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
 	$(CARGO) deny --offline check bans licenses sources
@@ -97,4 +104,4 @@ down: ## ends the emulator
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-.PHONY: help dev test check contract load sim chaos fuzz deny nextest validate build deploy up e2e down
+.PHONY: help dev test check contract load sim chaos fuzz bench deny nextest validate build deploy up e2e down

@@ -64,6 +64,7 @@ fn floor(package: &str) -> u8 {
         "keel-fn-edge" | "keel-fn-kernel" | "keel-fn-worker" | "keel-fn-stream" => 4,
         "keel-local" => 5,
         "keel-tests" | "keel-simulation" => 6,
+        "keel-bench" => 7,
         unknown => panic!("{unknown} has no place in the house yet"),
     }
 }

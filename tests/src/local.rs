@@ -58,6 +58,11 @@ impl Local {
         Some(Local { child, base })
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("it has not been waited for")
+    }
+
     /// SIGKILL: it has no chance to clean up.
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();

@@ -1,0 +1,197 @@
+//! What has one right figure: capacity units and round trips, beside the least that DynamoDB's rules allow.
+//!
+//! The rules: a write costs 1 WRU for each KB begun, twice that in a transaction, and 1 more for each change of an index
+//! entry. A strong read costs 1 RRU for each 4 KB begun, an eventual one half; a query adds its items up before it rounds,
+//! and gives at most 1 MB. What is not there still costs the smallest unit. The least is meant for the same promises:
+//! each event and each key an item of its own, put where nothing stands (L1, I2), in one write with the head (C2, S4).
+
+use std::fmt;
+
+use keel_fn_stream::StreamConfig;
+use keel_kernel::Seq;
+use keel_kernel::run::Outcome;
+use keel_ledger::SessionKey;
+use keel_ledger::port::Consistency;
+
+use crate::world::{World, answer, finished, note};
+
+/// Units and round trips.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Write request units.
+    pub write: f64,
+    /// Read request units.
+    pub read: f64,
+    /// Round trips.
+    pub trips: f64,
+}
+
+const fn cost(write: f64, read: f64, trips: f64) -> Cost {
+    Cost { write, read, trips }
+}
+
+/// An operation, what it cost and what it must cost.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The operation.
+    pub name: &'static str,
+    /// What it cost.
+    pub told: Cost,
+    /// The least that the rules allow.
+    pub least: Cost,
+    /// Why it is that.
+    pub rule: &'static str,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.write, self.read, self.trips)
+    }
+}
+
+/// The events of the session that is replayed.
+const REPLAYED: usize = 1_000;
+/// The page of a stream.
+const PAGE: usize = 100;
+
+/// Every line, each from a store of its own.
+pub async fn lines() -> Vec<Line> {
+    let mut lines = writes().await;
+    lines.extend(reads().await);
+    lines.extend(hours());
+    lines
+}
+
+fn told(world: &World) -> Cost {
+    let units = world.rows.meter().take();
+    let trips = world.trips.take();
+    assert_eq!(units.calls, trips, "the meter and the connector count the same");
+    cost(units.write, units.read, trips as f64)
+}
+
+/// Forgets what was needed to come here.
+fn forget(world: &World) {
+    world.rows.meter().take();
+    world.trips.take();
+}
+
+async fn writes() -> Vec<Line> {
+    let w = World::memory().await;
+    let mut lines = Vec::new();
+    let mut line = |name, least, rule| lines.push(Line { name, told: told(&w), least, rule });
+    let at = w.session("s").await;
+    forget(&w);
+    w.input(&at, "first").await;
+    line(
+        "input that starts a run",
+        cost(7.0, 0.5, 2.0),
+        "2 × (head + event + key) + 1 for the index of due runs; an eventual look at the head",
+    );
+    w.input(&at, "second").await;
+    line(
+        "input into a live run",
+        cost(6.0, 0.5, 2.0),
+        "2 × (head + event + key); an eventual look at the head",
+    );
+    let (token, head) = w.claim(&at).await;
+    line("claim", cost(1.0, 0.5, 2.0), "1 write of the head; an eventual look at it");
+    let head = w.commit(&at, head, &token, vec![answer("g1", &[])]).await;
+    line("owner commit, 1 event with its key", cost(6.0, 0.0, 1.0), "2 × (head + event + key)");
+    let eight = (0..8).map(|n| answer(&format!("h{n}"), &[])).collect();
+    let head = w.commit(&at, head, &token, eight).await;
+    line("owner commit, 8 events with their keys", cost(34.0, 0.0, 1.0), "2 × (head + 8 events + 8 keys)");
+    let head = w.commit(&at, head, &token, (0..8).map(|_| note()).collect()).await;
+    line("owner commit, 8 events without keys", cost(18.0, 0.0, 1.0), "2 × (head + 8 events)");
+    let head = w.ledger.renew(&at, Some(head), &token).await.expect("the lease is ours");
+    line("renew", cost(1.0, 0.0, 1.0), "1 write of the head");
+    let last = vec![answer("g2", &[1, 2]), finished()];
+    w.ledger.settle(&at, Some(head), &token, Outcome::Succeeded, last, None).await.expect("it settles");
+    line(
+        "settle with answer and run.finished",
+        cost(9.0, 0.0, 1.0),
+        "2 × (head + 2 events + key) + 1 for the index of due runs",
+    );
+    lines
+}
+
+async fn reads() -> Vec<Line> {
+    let w = World::memory().await;
+    let (at, token, head) = w.running("s").await;
+    let head = w.fill(&at, head, &token, REPLAYED - 1).await;
+    let last = head.ledger.seq;
+    assert_eq!(last, Seq(REPLAYED as u64));
+    let mut lines = Vec::new();
+    let mut line = |name, told, least, rule| lines.push(Line { name, told, least, rule });
+
+    forget(&w);
+    page(&w, &at, last).await;
+    line("idle poll of a stream", told(&w), cost(0.0, 0.5, 1.0), "an eventual query that finds nothing");
+    page(&w, &at, last).await;
+    w.rows.partials(&at, "").await.expect("it reads");
+    line(
+        "idle poll with partials",
+        told(&w),
+        cost(0.0, 1.0, 2.0),
+        "two eventual queries; no call queries two tables",
+    );
+    page(&w, &at, Seq(last.0 - 1)).await;
+    line("delivered event, alone", told(&w), cost(0.0, 0.5, 1.0), "an eventual query of less than 4 KB");
+    let full = page(&w, &at, Seq::ZERO).await;
+    let full_cost = told(&w);
+    assert_eq!(full, PAGE);
+    let each = |cost: Cost| Cost { read: cost.read / PAGE as f64, trips: cost.trips / PAGE as f64, ..cost };
+    line(
+        "delivered event, one of a page of 100",
+        each(full_cost),
+        each(full_cost),
+        "an eventual query rounds once: a page's bytes / 4 KB / 2",
+    );
+    // The least of a replay is asked of the store itself: everything in one query.
+    w.ledger.events(&at, Seq::ZERO, REPLAYED, Consistency::Eventual).await.expect("it reads");
+    let least = told(&w);
+    assert_eq!(least.trips, 1.0);
+    let mut after = Seq::ZERO;
+    loop {
+        let read = page(&w, &at, after).await as u64;
+        after = Seq(after.0 + read);
+        if read == 0 {
+            break;
+        }
+    }
+    line(
+        "replay of 1,000 events, as a stream does",
+        told(&w),
+        least,
+        "one eventual query, up to 1 MB; a stream takes pages of 100 so that its memory stays flat",
+    );
+    w.ledger.all_events(&at, Seq::ZERO).await.expect("it reads");
+    line(
+        "replay of 1,000 events, as a worker does",
+        told(&w),
+        cost(0.0, least.read * 2.0, 1.0),
+        "the same, strongly: a worker decides on what it reads",
+    );
+    lines
+}
+
+/// What a stream asks after a position; how many events it got.
+async fn page(w: &World, at: &SessionKey, after: Seq) -> usize {
+    w.ledger.events(at, after, PAGE, Consistency::Eventual).await.expect("it reads").events.len()
+}
+
+/// A stream's hour of polls as a function that hears of no commit, from its intervals and the units of an idle poll.
+fn hours() -> Vec<Line> {
+    let config = StreamConfig::default();
+    let polls = |ms: u64| 3_600_000.0 / ms as f64;
+    // While a run is live the pause is drawn from the whole range; an idle stream rests at the longest.
+    let live = polls(u64::midpoint(config.look_live_ms.0, config.look_live_ms.1));
+    let idle = polls(config.look_idle_ms);
+    let rule = "half a unit for each poll, at these intervals";
+    [("stream-hour, idle", idle), ("stream-hour, a run live all the time", live)]
+        .into_iter()
+        .map(|(name, polls)| {
+            let least = cost(0.0, (polls * 0.5).round(), polls.round());
+            Line { name, told: least, least, rule }
+        })
+        .collect()
+}

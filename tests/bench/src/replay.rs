@@ -1,0 +1,74 @@
+//! A long session from its first event: how fast it comes, and that the process does not grow with it.
+
+use std::time::Instant;
+
+use keel_embedded::Embedded;
+use keel_kernel::run::Outcome;
+use keel_tests::local::Local;
+use keel_tests::{KEY, Keel};
+
+use crate::process::resident_kb;
+use crate::world::{World, answer, finished};
+
+/// Between two looks at the process's memory, in bytes of the stream.
+const LOOK: usize = 1 << 20;
+
+/// A replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Replay {
+    /// Its events.
+    pub events: usize,
+    /// Events each second.
+    pub events_each_second: f64,
+    /// Megabytes of frames each second.
+    pub mb_each_second: f64,
+    /// Memory at a tenth of the way and the most after it, in MB.
+    pub resident_mb: (f64, f64),
+}
+
+/// Fills a store through the ledger, serves it and reads it to its end.
+pub async fn replay(events: usize) -> Replay {
+    let folder = tempfile::tempdir().expect("a folder");
+    let last = {
+        let embedded = Embedded::open(folder.path().join("ledger.sqlite")).expect("a store opens");
+        let w = World::over(&embedded).await;
+        let (at, token, head) = w.running("long").await;
+        let head = w.fill(&at, head, &token, events - 3).await;
+        let end = vec![answer("g", &[1]), finished()];
+        let settled = w.ledger.settle(&at, Some(head), &token, Outcome::Succeeded, end, None).await;
+        settled.expect("the store works").expect("it settles").head.ledger.seq.0 as usize
+    };
+    assert_eq!(last, events);
+    let data = folder.path().to_str().expect("UTF-8");
+    let local = Local::start_with(&["--data", data]).await;
+    let keel = Keel::at(&local.base, KEY);
+    let mut stream = keel.raw_stream("/v1/sessions/long/events/stream?until=settled", None).await;
+    let started = Instant::now();
+    let (mut bytes, mut frames, mut looked, mut early, mut most) = (0, 0, 0, 0.0, 0.0_f64);
+    let mut before = 0;
+    while let Some(chunk) = stream.chunk().await.expect("the stream goes on") {
+        bytes += chunk.len();
+        // A frame ends in an empty line, and a payload has no line break.
+        for byte in &chunk {
+            frames += usize::from(before == b'\n' && *byte == b'\n');
+            before = *byte;
+        }
+        if bytes >= looked + LOOK {
+            looked = bytes;
+            let now = resident_kb(local.id()) / 1e3;
+            if frames < events / 10 {
+                early = now;
+            } else {
+                most = most.max(now);
+            }
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    assert_eq!(frames, events + 2, "hello, every event, settled");
+    Replay {
+        events,
+        events_each_second: events as f64 / seconds,
+        mb_each_second: bytes as f64 / 1e6 / seconds,
+        resident_mb: (early, most),
+    }
+}

@@ -1,0 +1,152 @@
+//! Commits per second, beside bare calls of the same shape: what the rules, the plan and the reading of answers cost on
+//! top of the SDK and the store. Both take turns in one run, so that a busy machine slows both.
+
+use std::time::Instant;
+
+use aws_sdk_dynamodb::types::{
+    Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use futures_util::future::join_all;
+use keel_embedded::{Dispatch, Embedded};
+use keel_kernel::{Commit, CommitId, Head, LeaseToken};
+use keel_ledger::plan::{Plan, plan};
+use keel_ledger::{Env as _, SessionKey, SystemEnv};
+
+use crate::stats::Sample;
+use crate::world::{PREFIX, World, answer};
+
+/// Turns that each of the two takes.
+const ROUNDS: usize = 9;
+const OLD: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
+
+/// Commits per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Through the ledger.
+    pub ledger: f64,
+    /// As bare calls.
+    pub bare: f64,
+    /// The middle of the rounds' ratios of the first to the second.
+    pub ratio: f64,
+}
+
+/// Commits of one event with its key, by owners that know their heads, on this many sessions at once.
+pub async fn rates(sessions: usize, commits: usize, dispatch: Dispatch) -> Rates {
+    let embedded = Embedded::memory().expect("a store in memory opens").with_dispatch(dispatch);
+    let w = World::over(&embedded).await;
+    let (mut ledger, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        // The turn changes, so that neither always meets the smaller store.
+        let (l, b) = if round % 2 == 0 {
+            let l = through_ledger(&w, round, sessions, commits).await;
+            (l, as_bare_calls(&w, round, sessions, commits).await)
+        } else {
+            let b = as_bare_calls(&w, round, sessions, commits).await;
+            (through_ledger(&w, round, sessions, commits).await, b)
+        };
+        if round > 0 {
+            ledger.push(l);
+            bare.push(b);
+            ratios.push(l / b);
+        }
+    }
+    let middle = |values| Sample::new(values).median();
+    Rates { ledger: middle(ledger), bare: middle(bare), ratio: middle(ratios) }
+}
+
+async fn through_ledger(w: &World, round: usize, sessions: usize, commits: usize) -> f64 {
+    let mut running = Vec::new();
+    for n in 0..sessions {
+        running.push(w.running(&format!("l{round}-{n}")).await);
+    }
+    let started = Instant::now();
+    let tasks =
+        running.into_iter().map(|(at, token, head)| tokio::spawn(owner(w.clone(), at, token, head, commits)));
+    for ended in join_all(tasks).await {
+        ended.expect("an owner commits to its end");
+    }
+    (sessions * commits) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Commits one after the other.
+pub async fn owner(w: World, at: SessionKey, token: LeaseToken, mut head: Head, commits: usize) {
+    for n in 0..commits {
+        head = w.commit(&at, head, &token, vec![answer(&format!("g{n}"), &[])]).await;
+    }
+}
+
+async fn as_bare_calls(w: &World, round: usize, sessions: usize, commits: usize) -> f64 {
+    let mut prepared = Vec::new();
+    for n in 0..sessions {
+        let (at, token, head) = w.running(&format!("b{round}-{n}")).await;
+        prepared.push(prepare(&at, &token, head, commits));
+    }
+    let started = Instant::now();
+    let tasks = prepared.into_iter().map(|calls| tokio::spawn(caller(w.clone(), calls)));
+    for ended in join_all(tasks).await {
+        ended.expect("a caller calls to its end");
+    }
+    (sessions * commits) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Sends calls one after the other.
+pub async fn caller(w: World, calls: Vec<(String, Vec<TransactWriteItem>)>) {
+    for (token, actions) in calls {
+        let call =
+            w.client.transact_write_items().set_transact_items(Some(actions)).client_request_token(token);
+        call.return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .send()
+            .await
+            .expect("a bare call succeeds");
+    }
+}
+
+/// The very transactions that the ledger would send for such commits, made before anybody looks at the clock.
+pub fn prepare(
+    at: &SessionKey,
+    token: &LeaseToken,
+    mut head: Head,
+    commits: usize,
+) -> Vec<(String, Vec<TransactWriteItem>)> {
+    let mut calls = Vec::with_capacity(commits);
+    for n in 0..commits {
+        let id = CommitId::parse(SystemEnv.unique()).expect("hex digits");
+        let commit = Commit {
+            id: id.clone(),
+            lease: Some(token.clone()),
+            lease_ms: 3_600_000,
+            events: vec![answer(&format!("g{n}"), &[])],
+        };
+        let decision = keel_kernel::commit::decide(&head, SystemEnv.now(), &commit).expect("it is allowed");
+        calls.push((format!("{id}-0"), actions(plan(at, &head, &decision))));
+        head = decision.head;
+    }
+    calls
+}
+
+fn actions(plan: Plan) -> Vec<TransactWriteItem> {
+    let (pk, sk) = plan.head.key;
+    let update = Update::builder()
+        .table_name(format!("{PREFIX}state"))
+        .key("pk", aws_sdk_dynamodb::types::AttributeValue::S(pk))
+        .key("sk", aws_sdk_dynamodb::types::AttributeValue::S(sk))
+        .update_expression(plan.head.update)
+        .condition_expression(plan.head.condition)
+        .set_expression_attribute_names(Some(plan.head.names.into_iter().collect()))
+        .set_expression_attribute_values(Some(plan.head.values.into_iter().collect()))
+        .return_values_on_condition_check_failure(OLD)
+        .build()
+        .expect("it is whole");
+    let mut actions = vec![TransactWriteItem::builder().update(update).build()];
+    for item in plan.puts {
+        let put = Put::builder()
+            .table_name(format!("{PREFIX}events"))
+            .set_item(Some(item.into_iter().collect()))
+            .condition_expression("attribute_not_exists(pk)")
+            .return_values_on_condition_check_failure(OLD)
+            .build()
+            .expect("it is whole");
+        actions.push(TransactWriteItem::builder().put(put).build());
+    }
+    actions
+}
