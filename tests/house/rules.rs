@@ -10,7 +10,9 @@ fn root() -> PathBuf {
 
 /// `L3`, `I4a`, `S`: a group's letter, a number, a letter for what was put between. The settling table is `S` itself.
 fn is_rule(word: &str) -> bool {
-    let Some(rest) = word.strip_prefix(['L', 'C', 'I', 'D', 'A', 'S', 'R', 'V', 'W']) else { return false };
+    let Some(rest) = word.strip_prefix(['L', 'C', 'I', 'D', 'A', 'S', 'R', 'V', 'W', 'H', 'K']) else {
+        return false;
+    };
     let digits = rest.strip_suffix('a').unwrap_or(rest);
     !digits.is_empty() && digits.len() < 3 && digits.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -180,7 +180,7 @@ fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> 
         Facts::Tool(result) => Some(result.tool_call_id.as_str()),
         Facts::User(_) | Facts::External(_) => event.payload.get("requestId").and_then(|id| id.as_str()),
         Facts::Assistant(_) => event.payload.get("generationId").and_then(|id| id.as_str()),
-        Facts::Compaction | Facts::Finished(_) | Facts::Reserved => None,
+        Facts::Compaction(_) | Facts::Finished(_) | Facts::Reserved => None,
     };
     match in_payload {
         Some(other) if other != key.as_str() => Err(Refusal::Invalid {
@@ -260,7 +260,7 @@ fn append(
                     limit: caps::CALLS_PER_MESSAGE,
                 });
             }
-            if message.input_seqs.is_none() {
+            if message.input_seqs.is_none() && !next.head.ledger.input_seqs_seen {
                 watermark = next.head.run.watermark;
             }
         }
@@ -276,7 +276,8 @@ fn append(
             }
             next.head.finished = next.head.epoch;
         }
-        Facts::Compaction | Facts::External(_) | Facts::Reserved => {}
+        Facts::Compaction(_) => next.head.compact = false, // K3
+        Facts::External(_) | Facts::Reserved => {}
     }
     if let Some((name, key)) = &new.key {
         next.keys.push(KeyClaim { name: *name, key: key.clone(), seq, digest });

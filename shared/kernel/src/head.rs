@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AssistantMessage, Event, Facts};
-use crate::ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq};
+use crate::budget::Budget;
+use crate::event::{AssistantMessage, Event, Facts, Spent};
+use crate::ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq, SessionId};
 use crate::refusal::Refusal;
 
 /// Whose loop answers a session.
@@ -35,6 +36,30 @@ pub struct LedgerState {
     pub owed_turn: bool,
     /// A4: an assistant message has carried inputSeqs, so inputSeqs decides from here on.
     pub input_seqs_seen: bool,
+    /// The last completed answer; zero: there is none.
+    pub last_answer: Seq,
+    /// K2: the newest compaction, if there is one.
+    pub compacted: Option<Compacted>,
+    /// H5: what every answer and summary took.
+    pub spent: Spent,
+}
+
+/// What a compaction leaves of the ledger for a context (K1, K2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compacted {
+    /// The compaction event.
+    pub seq: Seq,
+    /// Events from here on are kept.
+    pub first_kept: Seq,
+    /// Inputs before it that no answer had named yet: they are kept too.
+    pub waiting: BTreeSet<Seq>,
+}
+
+impl Compacted {
+    /// Whether a context still shows the input or answer at this position.
+    pub fn keeps(&self, seq: Seq) -> bool {
+        seq >= self.first_kept || self.waiting.contains(&seq)
+    }
 }
 
 impl LedgerState {
@@ -46,18 +71,33 @@ impl LedgerState {
             Facts::User(_) => {
                 self.unanswered.insert(event.seq);
             }
-            Facts::Assistant(message) => self.apply_assistant(message, event.watermark),
+            Facts::Assistant(message) => self.apply_assistant(event.seq, message, event.watermark),
             Facts::Tool(result) => {
                 self.open_calls.remove(&result.tool_call_id);
             }
-            Facts::Compaction | Facts::Finished(_) | Facts::External(_) | Facts::Reserved => {}
+            Facts::Compaction(compaction) => {
+                self.spent.add(compaction.spent);
+                // One that names what is not there yet keeps nothing back from a reader: it counts for nothing.
+                if let Some(first_kept) = compaction.first_kept.filter(|first| *first <= event.seq) {
+                    // K1: the last answer is kept, for its calls may want their results yet.
+                    let first_kept = if self.last_answer == Seq::ZERO {
+                        first_kept
+                    } else {
+                        first_kept.min(self.last_answer)
+                    };
+                    let waiting = self.unanswered.iter().copied().filter(|seq| *seq < first_kept).collect();
+                    self.compacted = Some(Compacted { seq: event.seq, first_kept, waiting });
+                }
+            }
+            Facts::Finished(_) | Facts::External(_) | Facts::Reserved => {}
         }
     }
 
-    fn apply_assistant(&mut self, message: &AssistantMessage, watermark: Option<Seq>) {
+    fn apply_assistant(&mut self, seq: Seq, message: &AssistantMessage, watermark: Option<Seq>) {
         // A3: a failed message answers nothing, its calls were never made, and it leaves a turn owed.
         self.owed_turn = message.failed || !message.calls.is_empty();
         if !message.failed {
+            self.last_answer = seq;
             match &message.input_seqs {
                 Some(seqs) => self.unanswered.retain(|seq| !seqs.contains(seq)), // A2
                 None if !self.input_seqs_seen => {
@@ -68,6 +108,13 @@ impl LedgerState {
             self.open_calls.extend(message.calls.iter().map(|call| call.id.clone()));
         }
         self.input_seqs_seen |= message.input_seqs.is_some();
+        self.spent.add(message.spent);
+    }
+
+    /// K2: what of the ledger a context can still show: these events, and everything from the returned position on.
+    pub fn shown(&self) -> (&BTreeSet<Seq>, Seq) {
+        static NOTHING: BTreeSet<Seq> = BTreeSet::new();
+        self.compacted.as_ref().map_or((&NOTHING, Seq(1)), |kept| (&kept.waiting, kept.first_kept))
     }
 
     /// L5: the state rebuilt from a ledger's events, which start at seq 1.
@@ -111,6 +158,8 @@ pub enum RunStatus {
     Pending,
     /// An attempt has the lease.
     Running,
+    /// H1: something outside must happen first. Nobody has the lease, and nothing is spent.
+    Waiting,
     /// The last run answered everything it was given.
     Done,
     /// The last run was cancelled or spent its attempts.
@@ -118,10 +167,20 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// Pending or running: new input joins it instead of starting another.
+    /// Every status.
+    pub const ALL: [RunStatus; 6] = [
+        RunStatus::Idle,
+        RunStatus::Pending,
+        RunStatus::Running,
+        RunStatus::Waiting,
+        RunStatus::Done,
+        RunStatus::Failed,
+    ];
+
+    /// Pending, running or waiting: new input joins it instead of starting another.
     pub fn is_live(self) -> bool {
         match self {
-            RunStatus::Pending | RunStatus::Running => true,
+            RunStatus::Pending | RunStatus::Running | RunStatus::Waiting => true,
             RunStatus::Idle | RunStatus::Done | RunStatus::Failed => false,
         }
     }
@@ -132,6 +191,7 @@ impl RunStatus {
             RunStatus::Idle => "idle",
             RunStatus::Pending => "pending",
             RunStatus::Running => "running",
+            RunStatus::Waiting => "waiting",
             RunStatus::Done => "done",
             RunStatus::Failed => "failed",
         }
@@ -148,6 +208,32 @@ pub enum FailReason {
     AttemptsSpent,
     /// The session was closed under it.
     Closed,
+}
+
+/// H1: what a waiting run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitReason {
+    /// A person's answer (H2).
+    Decision,
+    /// A child session's end (H4).
+    Child,
+    /// A higher budget (H5).
+    Budget,
+}
+
+impl WaitReason {
+    /// Every reason.
+    pub const ALL: [WaitReason; 3] = [WaitReason::Decision, WaitReason::Child, WaitReason::Budget];
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitReason::Decision => "decision",
+            WaitReason::Child => "child",
+            WaitReason::Budget => "budget",
+        }
+    }
 }
 
 /// How the last settle ended: its owner may ask again and gets the same answer (I6).
@@ -168,7 +254,7 @@ pub struct Run {
     pub attempts: u32,
     /// How often it was handed over.
     pub handovers: u32,
-    /// A claim before this moment is too early (backoff).
+    /// A claim before this moment is too early (backoff). Of a waiting run: when it is looked at whatever happens; 0: never.
     pub not_before: Millis,
     /// A4: the last seq when the run was first claimed. Inputs up to it are this run's; `None`: not claimed yet.
     pub watermark: Option<Seq>,
@@ -176,6 +262,10 @@ pub struct Run {
     pub cancel: Option<Seq>,
     /// Why it failed, where it did.
     pub reason: Option<FailReason>,
+    /// H1: what it waits for, where it does.
+    pub waits: Option<WaitReason>,
+    /// H1: how often something happened that it might wait for. An owner that parks it has seen all of them.
+    pub nudges: u64,
     /// How the last settle ended.
     pub settled: Option<LastSettle>,
 }
@@ -207,6 +297,14 @@ pub struct Head {
     pub lease: Option<Lease>,
     /// S1: the newest epoch that committed its run.finished.
     pub finished: Epoch,
+    /// H5: what the session may spend.
+    pub budget: Budget,
+    /// H4: the session whose run this one works for.
+    pub parent: Option<SessionId>,
+    /// H4: a run ended, and the parent was not told yet.
+    pub tells_parent: bool,
+    /// K3: somebody asked for a compaction.
+    pub compact: bool,
     /// When the sweep looks at the session next; `None` where nothing is due. Set when a run becomes pending and left
     /// alone until it settles, since an indexed attribute must not change with every commit.
     pub due: Option<Millis>,
@@ -224,6 +322,10 @@ impl Head {
             epoch: Epoch(0),
             lease: None,
             finished: Epoch(0),
+            budget: Budget::default(),
+            parent: None,
+            tells_parent: false,
+            compact: false,
             due: None,
         }
     }
@@ -263,7 +365,27 @@ impl Head {
 
     /// Makes a run that nobody has claimed, due for the sweep soon.
     pub(crate) fn start_run(&mut self, now: Millis) {
-        self.run = Run::fresh(self.run.settled.clone());
+        self.run = Run { nudges: self.run.nudges, ..Run::fresh(self.run.settled.clone()) };
         self.due = Some(now.plus(crate::caps::PENDING_GRACE_MS));
+    }
+
+    /// H1: what a run waited for has happened: it waits for an owner now.
+    pub(crate) fn resume(&mut self, now: Millis) {
+        self.run.status = RunStatus::Pending;
+        self.run.waits = None;
+        self.run.not_before = Millis(0);
+        self.due = Some(now.plus(crate::caps::PENDING_GRACE_MS));
+    }
+
+    /// A run has ended: nothing is due, but that the parent be told (H4).
+    pub(crate) fn end_run(&mut self, now: Millis) {
+        self.compact = false;
+        self.tells_parent |= self.parent.is_some();
+        self.due = self.tells_parent.then_some(now);
+    }
+
+    /// H5: nothing may be spent any more.
+    pub fn is_spent(&self) -> bool {
+        self.budget.is_reached(self.ledger.spent)
     }
 }

@@ -9,9 +9,12 @@
 //! | what may be written, by whom | [`kind`], [`event`], [`commit`] |
 //! | what a session's row holds, and when an input is answered | [`head`] |
 //! | who may work on a run, and what it becomes | [`run`] |
+//! | what a run may have to wait for | [`approval`], [`budget`] |
 //! | what a model would see | [`transcript`] |
 //! | why something was refused | [`refusal`] |
 
+pub mod approval;
+pub mod budget;
 pub mod caps;
 pub mod commit;
 pub mod event;
@@ -25,7 +28,7 @@ pub mod transcript;
 
 pub use commit::{Commit, Decision, Guard, KeyClaim, NewEvent};
 pub use event::{Delivery, Event, Payload};
-pub use head::{Head, Lease, LeaseToken, LedgerState, Run, RunStatus, StateOwner};
+pub use head::{Head, Lease, LeaseToken, LedgerState, Run, RunStatus, StateOwner, WaitReason};
 pub use ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq, SessionId, TenantId};
 pub use kind::{Class, KeyName, Kind};
 pub use refusal::{Fault, Refusal, Rule};

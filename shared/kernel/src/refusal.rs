@@ -118,6 +118,15 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
+    /// H2: the decision has another answer.
+    #[error("the decision was answered otherwise")]
+    DecisionTaken,
+    /// H2: nobody answered the decision in time.
+    #[error("the decision has expired")]
+    DecisionExpired,
+    /// H2: the answer is about other arguments than the call's.
+    #[error("the digest is not that of the call's arguments")]
+    DecisionDiffers,
     /// S1: this attempt has committed its run.finished.
     #[error("this attempt has already committed its run.finished")]
     AlreadyFinished,
@@ -135,6 +144,7 @@ impl Refusal {
             | Refusal::CallIdReused(_)
             | Refusal::LimitReached { .. }
             | Refusal::AlreadyFinished => true,
+            Refusal::DecisionTaken | Refusal::DecisionExpired | Refusal::DecisionDiffers => false,
             Refusal::Invalid { .. }
             | Refusal::UnknownKind(_)
             | Refusal::KindNotAccepted(_)

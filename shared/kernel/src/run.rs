@@ -1,9 +1,10 @@
 //! Who may work on a run, and what it becomes: claim, renew, release, settle, and what clients ask of it.
 
+use crate::budget::Budget;
 use crate::caps;
 use crate::commit::{Commit, Decision, Guard, NewEvent, Wake, decide};
 use crate::event::Kind;
-use crate::head::{FailReason, Head, LastSettle, Lease, LeaseToken, Run, RunStatus, StateOwner};
+use crate::head::{FailReason, Head, LastSettle, Lease, LeaseToken, Run, RunStatus, StateOwner, WaitReason};
 use crate::ids::{CommitId, Millis, OwnerId, Seq};
 use crate::refusal::Refusal;
 
@@ -27,6 +28,8 @@ pub enum NotClaimable {
     Held(Millis),
     /// The next attempt waits until then.
     TooEarly(Millis),
+    /// H1: something outside must happen first.
+    Waits,
     /// C4, C6: external or closed.
     NotOurs,
 }
@@ -42,6 +45,11 @@ fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
         }
         (RunStatus::Running, Some(lease)) if now < lease.until => Err(NotClaimable::Held(lease.until)),
         (RunStatus::Pending | RunStatus::Running, _) => Ok(()),
+        (RunStatus::Waiting, _) if head.run.not_before == Millis(0) => Err(NotClaimable::Waits),
+        (RunStatus::Waiting, _) if now < head.run.not_before => {
+            Err(NotClaimable::TooEarly(head.run.not_before))
+        }
+        (RunStatus::Waiting, _) => Ok(()),
         (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => Err(NotClaimable::NothingPending),
     }
 }
@@ -65,6 +73,7 @@ pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decisio
         until: now.plus(request.lease_ms),
     });
     next.run.status = RunStatus::Running;
+    next.run.waits = None;
     next.run.attempts += 1;
     next.run.not_before = Millis(0);
     // A5: set by a run's first claim alone; a takeover keeps it, so queued input waits for the next run (D2).
@@ -109,6 +118,111 @@ pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<De
     let mut decision = Decision::of_head(next, guards);
     decision.wake = Some(Wake { after_ms: 0 });
     Ok(Some(decision))
+}
+
+/// H1: parks a run that can do nothing before something outside happens. The attempt is given back. `until` is when the
+/// run is looked at even if nothing does.
+///
+/// `seen` are the nudges of the head that the owner had read before it looked at what the run waits for. `Ok(None)`: there
+/// was another since, or a cancel; look again.
+pub fn park(
+    head: &Head,
+    token: &LeaseToken,
+    seen: u64,
+    reason: WaitReason,
+    until: Option<Millis>,
+) -> Result<Option<Decision>, Refusal> {
+    head.check_open()?;
+    head.check_lease(token)?;
+    if head.run.nudges != seen || head.run.cancel.is_some() {
+        return Ok(None);
+    }
+    let guards =
+        vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch), Guard::Run(head.run.clone())];
+    let mut next = head.clone();
+    next.lease = None;
+    next.run.status = RunStatus::Waiting;
+    next.run.waits = Some(reason);
+    next.run.attempts = next.run.attempts.saturating_sub(1);
+    next.run.not_before = until.unwrap_or(Millis(0));
+    next.due = until;
+    Ok(Some(Decision::of_head(next, guards)))
+}
+
+/// H1: something happened that the run may wait for. A waiting run becomes pending; an owner at work must look again
+/// before it parks.
+///
+/// `None`: nobody waits, now or soon.
+pub fn nudge(head: &Head, now: Millis) -> Option<Decision> {
+    if head.closed || !matches!(head.run.status, RunStatus::Running | RunStatus::Waiting) {
+        return None; // who claims a pending run looks at everything
+    }
+    let mut next = head.clone();
+    next.run.nudges += 1;
+    let mut wake = None;
+    if head.run.status == RunStatus::Waiting {
+        next.resume(now);
+        wake = Some(Wake { after_ms: 0 });
+    }
+    let mut decision = Decision::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
+    decision.wake = wake;
+    Some(decision)
+}
+
+/// H5: sets what the session may spend. A run that waits for its budget goes on where there is some again.
+pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Decision>, Refusal> {
+    head.check_open()?;
+    if head.budget == budget {
+        return Ok(None);
+    }
+    let mut next = head.clone();
+    next.budget = budget;
+    let mut wake = None;
+    match (head.run.status, head.run.waits) {
+        (RunStatus::Waiting, Some(WaitReason::Budget)) if !next.is_spent() => {
+            next.resume(now);
+            wake = Some(Wake { after_ms: 0 });
+        }
+        (RunStatus::Running, _) => next.run.nudges += 1, // it may be about to wait
+        _ => {}
+    }
+    let mut decision = Decision::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
+    decision.wake = wake;
+    Ok(Some(decision))
+}
+
+/// K3: asks for a compaction: by the attempt that runs, or by a run for nothing else. `Ok(None)`: it is asked for.
+pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
+    head.check_native()?;
+    head.check_open()?;
+    if head.compact {
+        return Ok(None);
+    }
+    let mut next = head.clone();
+    let mut wake = None;
+    if !head.run.status.is_live() {
+        next.start_run(now);
+        wake = Some(Wake { after_ms: 0 });
+    }
+    next.compact = true;
+    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
+    let mut decision = Decision::of_head(next, guards);
+    decision.wake = wake;
+    Ok(Some(decision))
+}
+
+/// H4: the parent was told of the ends so far. `None`: there is nothing to tell.
+pub fn told_parent(head: &Head) -> Option<Decision> {
+    if !head.tells_parent {
+        return None;
+    }
+    let mut next = head.clone();
+    next.tells_parent = false;
+    if !head.run.status.is_live() {
+        next.due = None;
+    }
+    // A run that ends meanwhile is another end.
+    Some(Decision::of_head(next, vec![Guard::Run(head.run.clone())]))
 }
 
 /// How an attempt ended.
@@ -225,14 +339,17 @@ fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
             head.due = Some(head.run.not_before.plus(caps::PENDING_GRACE_MS));
             decision.wake = Some(Wake { after_ms });
         }
-        (RunStatus::Idle | RunStatus::Running | RunStatus::Done | RunStatus::Failed, _) => {
+        (
+            RunStatus::Idle | RunStatus::Running | RunStatus::Waiting | RunStatus::Done | RunStatus::Failed,
+            _,
+        ) => {
             let reason = match (status, outcome) {
                 (RunStatus::Failed, Outcome::Cancelled) => Some(FailReason::Cancelled),
                 (RunStatus::Failed, _) => Some(FailReason::AttemptsSpent),
                 _ => None,
             };
             head.run = Run { status, settled, reason, cancel: None, ..head.run.clone() };
-            head.due = None;
+            head.end_run(now);
         }
     }
 }
@@ -252,40 +369,56 @@ pub fn queue(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
     Ok(Some(decision))
 }
 
-/// Asks the running attempt to stop, or un-queues a pending run. `Ok(None)`: there is nothing to cancel (any more).
-pub fn cancel(head: &Head) -> Result<Option<Decision>, Refusal> {
+/// Asks the running attempt to stop, or un-queues a pending run. A waiting run is woken to be aborted. `Ok(None)`: there
+/// is nothing to cancel (any more).
+pub fn cancel(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
     head.check_native()?;
     head.check_open()?;
     let mut next = head.clone();
+    let mut wake = None;
     match (head.run.status, head.run.cancel) {
         (RunStatus::Running, None) => next.run.cancel = Some(head.ledger.seq),
+        // Its calls want their results, its children an end (H4): an owner sees to both.
+        (RunStatus::Pending, None) if !head.ledger.open_calls.is_empty() => {
+            next.run.cancel = Some(head.ledger.seq);
+        }
+        (RunStatus::Waiting, _) => {
+            next.run.cancel = Some(head.ledger.seq);
+            next.resume(now);
+            wake = Some(Wake { after_ms: 0 });
+        }
+        // Asked before, and not claimed since.
+        (RunStatus::Pending, Some(_)) if !head.ledger.open_calls.is_empty() => return Ok(None),
         (RunStatus::Pending, _) => {
             next.run.status = RunStatus::Failed;
             next.run.reason = Some(FailReason::Cancelled);
-            next.run.cancel = None;
-            next.due = None;
+            next.end_run(now);
         }
         (RunStatus::Running, Some(_)) | (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => {
             return Ok(None);
         }
     }
     let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    Ok(Some(Decision::of_head(next, guards)))
+    let mut decision = Decision::of_head(next, guards);
+    decision.wake = wake;
+    Ok(Some(decision))
 }
 
 /// C6: closes a session for good; a live run ends with it. `None`: it is closed.
-pub fn close(head: &Head) -> Option<Decision> {
+pub fn close(head: &Head, now: Millis) -> Option<Decision> {
     if head.closed {
         return None;
     }
     let mut next = head.clone();
     next.closed = true;
     next.lease = None;
-    next.due = None;
+    next.due = head.tells_parent.then_some(now);
     if head.run.status.is_live() {
         next.run.status = RunStatus::Failed;
         next.run.reason = Some(FailReason::Closed);
+        next.run.waits = None;
         next.run.cancel = None;
+        next.end_run(now);
     }
     Some(Decision::of_head(
         next,
@@ -300,15 +433,20 @@ pub enum Sweep {
     Hint,
     /// Nothing yet: it is being worked on, or waits for its backoff, until then.
     Later(Millis),
+    /// H4: tell its parent that a run ended.
+    TellParent,
     /// Nothing.
     Leave,
 }
 
 /// Whether a session needs a hint now. A hint too many costs a failed claim; a hint too few would strand an input.
 pub fn sweep(head: &Head, now: Millis) -> Sweep {
+    if head.tells_parent {
+        return Sweep::TellParent;
+    }
     match claimable(head, now) {
         Ok(()) => Sweep::Hint,
         Err(NotClaimable::Held(until) | NotClaimable::TooEarly(until)) => Sweep::Later(until),
-        Err(NotClaimable::NothingPending | NotClaimable::NotOurs) => Sweep::Leave,
+        Err(NotClaimable::NothingPending | NotClaimable::NotOurs | NotClaimable::Waits) => Sweep::Leave,
     }
 }

@@ -69,6 +69,19 @@ pub struct History {
 }
 
 impl History {
+    /// A ledger that stands at `state`, with what of it a context can still show (K2): see [`LedgerState::shown`].
+    ///
+    /// # Errors
+    /// A payload does not pass the rules it was committed under: the table was changed from outside.
+    pub fn resume(state: LedgerState, events: Vec<Event>) -> Result<Self, Refusal> {
+        let mut known = Vec::with_capacity(events.len());
+        for event in events {
+            let facts = Facts::read(event.kind, &event.payload)?;
+            known.push((event, facts));
+        }
+        Ok(Self { events: known, state })
+    }
+
     /// Appends the ledger's next event.
     ///
     /// # Errors
@@ -99,9 +112,14 @@ impl History {
         self.state.seq
     }
 
+    /// Where the event at a position is, if it is known.
+    fn at(&self, seq: Seq) -> Option<usize> {
+        self.events.binary_search_by_key(&seq, |(event, _)| event.seq).ok()
+    }
+
     fn is_guide(&self, seq: Seq) -> bool {
-        let at = usize::try_from(seq.0 - 1).expect("a seq within memory");
-        matches!(&self.events[at].1, Facts::User(message) if message.delivery == Delivery::Guide)
+        let facts = self.at(seq).map(|at| &self.events[at].1);
+        matches!(facts, Some(Facts::User(message)) if message.delivery == Delivery::Guide)
     }
 
     /// D3: whether a guide that came since `watermark`, other than those in `presented`, waits to enter this run.
@@ -129,7 +147,7 @@ impl History {
                 Facts::Assistant(message) => projection.assistant(at, event, message),
                 Facts::User(_)
                 | Facts::Tool(_)
-                | Facts::Compaction
+                | Facts::Compaction(_)
                 | Facts::Finished(_)
                 | Facts::External(_)
                 | Facts::Reserved => {}
@@ -138,8 +156,9 @@ impl History {
         let mut transcript = projection.transcript;
         transcript.owed_turn = self.state.owed_turn;
         for seq in &self.state.unanswered {
-            if admitted.contains(seq) {
-                let at = usize::try_from(seq.0 - 1).expect("a seq within memory");
+            if admitted.contains(seq)
+                && let Some(at) = self.at(*seq)
+            {
                 transcript.entries.push(Entry::User(&self.events[at].0));
                 transcript.presented.push(*seq);
             } else {
@@ -150,30 +169,28 @@ impl History {
         transcript
     }
 
-    /// The last compaction's summary takes the place of what stands before its first kept event.
+    /// K1: the last compaction's summary takes the place of what stands before its first kept event. A result goes with
+    /// its call, and an input that nobody had answered stays.
     fn compact<'a>(&'a self, transcript: &mut Transcript<'a>) {
-        let Some((event, _)) = self.events.iter().rev().find(|(event, _)| event.kind == Kind::Compaction)
-        else {
-            return;
-        };
-        let Some(first_kept) = event.payload.get("firstKeptSeq").and_then(serde_json::Value::as_u64) else {
-            return;
-        };
-        let mut kept = vec![Entry::Summary(event)];
+        let Some(compacted) = &self.state.compacted else { return };
+        let Some(at) = self.at(compacted.seq) else { return };
+        let mut kept = vec![Entry::Summary(&self.events[at].0)];
+        let mut keeps_answer = true;
         for entry in transcript.entries.drain(..) {
-            match &entry {
-                Entry::User(event) | Entry::Assistant(event) | Entry::ToolResult(event)
-                    if event.seq.0 < first_kept && !transcript.presented.contains(&event.seq) =>
-                {
-                    transcript.left_out.push((event.seq, LeftOut::Compacted));
+            let (seq, keeps) = match &entry {
+                Entry::User(event) => (event.seq, compacted.keeps(event.seq)),
+                Entry::Assistant(event) => {
+                    keeps_answer = event.seq >= compacted.first_kept;
+                    (event.seq, keeps_answer)
                 }
-                Entry::Summary(_)
-                | Entry::User(_)
-                | Entry::Assistant(_)
-                | Entry::ToolResult(_)
-                | Entry::Orphan(_) => {
-                    kept.push(entry);
-                }
+                Entry::ToolResult(event) => (event.seq, keeps_answer),
+                Entry::Orphan(_) if !keeps_answer => continue,
+                Entry::Orphan(_) | Entry::Summary(_) => (Seq::ZERO, true),
+            };
+            if keeps {
+                kept.push(entry);
+            } else {
+                transcript.left_out.push((seq, LeftOut::Compacted));
             }
         }
         transcript.entries = kept;
@@ -185,7 +202,6 @@ struct Projection<'a> {
     results: BTreeMap<&'a DedupeKey, usize>,
     last_answer: Option<usize>,
     shown: BTreeSet<Seq>,
-    input_seqs_seen: bool,
     transcript: Transcript<'a>,
 }
 
@@ -201,26 +217,24 @@ impl<'a> Projection<'a> {
                 Facts::Assistant(message) if !message.failed => last_answer = Some(at),
                 Facts::Assistant(_)
                 | Facts::User(_)
-                | Facts::Compaction
+                | Facts::Compaction(_)
                 | Facts::Finished(_)
                 | Facts::External(_)
                 | Facts::Reserved => {}
             }
         }
         let transcript = Transcript::default();
-        Self { events, results, last_answer, shown: BTreeSet::new(), input_seqs_seen: false, transcript }
+        Self { events, results, last_answer, shown: BTreeSet::new(), transcript }
     }
 
     fn assistant(&mut self, at: usize, event: &'a Event, message: &'a AssistantMessage) {
-        let legacy = message.input_seqs.is_none() && !self.input_seqs_seen;
-        self.input_seqs_seen |= message.input_seqs.is_some();
         if message.failed {
             self.transcript.left_out.push((event.seq, LeftOut::Failed)); // A3
             return;
         }
         for (input, _) in self.events[..at].iter().filter(|(input, _)| input.kind == Kind::UserMessage) {
             let named = message.input_seqs.iter().flatten().any(|seq| *seq == input.seq);
-            let read = legacy && Some(input.seq) <= event.watermark; // A4
+            let read = message.input_seqs.is_none() && Some(input.seq) <= event.watermark; // A4
             if (named || read) && self.shown.insert(input.seq) {
                 self.transcript.entries.push(Entry::User(input));
             }

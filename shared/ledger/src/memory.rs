@@ -69,6 +69,12 @@ fn merge(now: &mut Head, before: &Head, after: &Head) {
     take(&mut now.ledger.open_calls, &before.ledger.open_calls, &after.ledger.open_calls);
     take(&mut now.ledger.owed_turn, &before.ledger.owed_turn, &after.ledger.owed_turn);
     take(&mut now.ledger.input_seqs_seen, &before.ledger.input_seqs_seen, &after.ledger.input_seqs_seen);
+    take(&mut now.ledger.last_answer, &before.ledger.last_answer, &after.ledger.last_answer);
+    take(&mut now.ledger.compacted, &before.ledger.compacted, &after.ledger.compacted);
+    take(&mut now.ledger.spent, &before.ledger.spent, &after.ledger.spent);
+    take(&mut now.budget, &before.budget, &after.budget);
+    take(&mut now.tells_parent, &before.tells_parent, &after.tells_parent);
+    take(&mut now.compact, &before.compact, &after.compact);
     take(&mut now.run, &before.run, &after.run);
     take(&mut now.epoch, &before.epoch, &after.epoch);
     take(&mut now.finished, &before.finished, &after.finished);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::spent::Spent;
 use super::{Payload, whole};
 use crate::caps;
 use crate::ids::{DedupeKey, Seq};
@@ -31,6 +32,8 @@ pub struct AssistantMessage {
     pub input_seqs: Option<Vec<Seq>>,
     /// The tool calls, in the order of the message.
     pub calls: Vec<ToolCall>,
+    /// H5: what its request took.
+    pub spent: Spent,
 }
 
 impl AssistantMessage {
@@ -44,6 +47,7 @@ impl AssistantMessage {
             cut: matches!(stop, "max_tokens" | "length"),
             input_seqs: input_seqs(payload)?,
             calls: calls(payload)?,
+            spent: Spent::read(payload),
         })
     }
 }

@@ -4,8 +4,10 @@
 //! wrong and where.
 
 mod assistant_message;
+mod compaction;
 mod external_event;
 mod run_finished;
+mod spent;
 mod tool_result;
 mod user_message;
 
@@ -13,8 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use assistant_message::{AssistantMessage, ToolCall};
+pub use compaction::Compaction;
 pub use external_event::ExternalEvent;
 pub use run_finished::RunFinished;
+pub use spent::{Spent, micros};
 pub use tool_result::ToolResult;
 pub use user_message::{Delivery, UserMessage};
 
@@ -135,7 +139,7 @@ pub struct Event {
     pub commit: CommitPlace,
     /// The epoch it was committed under; none for what needs no lease. Never on the wire (L4).
     pub epoch: Option<Epoch>,
-    /// The run's readWatermark, on an assistant message that names no inputSeqs (A4). Never on the wire.
+    /// The run's readWatermark, on an assistant message before the first that names inputSeqs (A4). Never on the wire.
     pub watermark: Option<Seq>,
 }
 
@@ -174,8 +178,8 @@ pub enum Facts {
     Assistant(AssistantMessage),
     /// V3.
     Tool(ToolResult),
-    /// No rule beyond being an object.
-    Compaction,
+    /// K1.
+    Compaction(Compaction),
     /// V4.
     Finished(RunFinished),
     /// V5.
@@ -191,7 +195,7 @@ impl Facts {
             Kind::UserMessage => Facts::User(UserMessage::read(payload)?),
             Kind::AssistantMessage => Facts::Assistant(AssistantMessage::read(payload)?),
             Kind::ToolResult => Facts::Tool(ToolResult::read(payload)?),
-            Kind::Compaction => Facts::Compaction,
+            Kind::Compaction => Facts::Compaction(Compaction::read(payload)?),
             Kind::RunFinished => Facts::Finished(RunFinished::read(payload)?),
             Kind::ExternalEvent => Facts::External(ExternalEvent::read(payload)?),
             Kind::RunStarted | Kind::RunFailed => Facts::Reserved,

@@ -247,13 +247,13 @@ fn a5_pending_input_and_watermark_survive_a_takeover() {
 }
 
 #[test]
-fn l5_a_compaction_stands_for_what_was_before_and_keeps_what_is_presented() {
+fn l5_k1_a_compaction_stands_for_what_was_before_and_keeps_the_last_answer_and_what_is_presented() {
     let (mut session, token) = running();
     session.own(&token, vec![answer("g1", &[1], &["c"]), result("c"), answer("g2", &[], &[])]); // 2, 3, 4
     session.input(guide("r2")); // 5
     let summary = json!({ "summary": "s", "firstKeptSeq": 6 });
     session.own(&token, vec![event(Kind::Compaction, &summary, None)]); // 6
-    assert_eq!(context(&session), "s6 u5", "an input that no answer has named is never summarised away");
+    assert_eq!(context(&session), "s6 a4 u5", "an input that no answer has named is never summarised away");
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod delivery;
 mod model;
 mod settling;
 mod support;
+mod waiting;

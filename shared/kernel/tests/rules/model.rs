@@ -12,7 +12,7 @@ use keel_kernel::commit::decide;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::{
     Commit, CommitId, Decision, DedupeKey, Epoch, Head, KeyClaim, KeyName, LeaseToken, NewEvent, OwnerId,
-    Refusal, RunStatus, Seq, StateOwner,
+    Refusal, RunStatus, Seq, StateOwner, WaitReason,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -40,8 +40,9 @@ struct Model {
     epochs: BTreeMap<Seq, Epoch>,
     watermarks: BTreeMap<Seq, Option<Seq>>,
     watermark: Option<Seq>,
-    /// Claims of the current run.
+    /// Claims of the current run, and how many of them ended with a wait.
     claims: u32,
+    parks: u32,
     /// The newest input that a cancel, a failure or a close accounts for.
     explained: Option<Seq>,
     /// The ledger's end when a cancel was asked of the running attempt.
@@ -61,6 +62,7 @@ impl Model {
             watermarks: BTreeMap::new(),
             watermark: None,
             claims: 0,
+            parks: 0,
             explained: None,
             cancel: None,
             seen: BTreeMap::new(),
@@ -122,8 +124,15 @@ impl Model {
                 }))
             }
             Command::Queue => some(run::queue(head, now)),
-            Command::Cancel => some(run::cancel(head)),
-            Command::Close => run::close(head).map_or(Verdict::Nothing, Verdict::Write),
+            Command::Park { token: shown, behind, until } => {
+                let Some(token) = token(shown) else { return Verdict::Nothing };
+                let seen = head.run.nudges - u64::from(*behind && head.run.nudges > 0);
+                let until = until.map(|ms| now.plus(ms));
+                some(run::park(head, &token, seen, WaitReason::Decision, until))
+            }
+            Command::Nudge => run::nudge(head, now).map_or(Verdict::Nothing, Verdict::Write),
+            Command::Cancel => some(run::cancel(head, now)),
+            Command::Close => run::close(head, now).map_or(Verdict::Nothing, Verdict::Write),
             Command::Pass { .. } => Verdict::Nothing,
         }
     }
@@ -172,10 +181,12 @@ impl Model {
             Command::Own { token, .. }
             | Command::Renew { token }
             | Command::Release { token }
+            | Command::Park { token, .. }
             | Command::Settle { token, .. } => self.token(*token),
             Command::Input { .. }
             | Command::External { .. }
             | Command::Claim { .. }
+            | Command::Nudge
             | Command::Queue
             | Command::Cancel
             | Command::Close
@@ -202,7 +213,9 @@ impl Model {
             self.saw(event.kind.as_str());
         }
         let was_live = self.session.head.run.status.is_live();
-        let was_running = self.session.head.run.status == RunStatus::Running;
+        let was = self.session.head.run.status;
+        let was_running = was == RunStatus::Running;
+        let calls_open = !self.session.head.ledger.open_calls.is_empty();
         for claim in decision.keys {
             self.session.keys.insert((claim.name, claim.key), (claim.seq, claim.digest));
         }
@@ -220,13 +233,20 @@ impl Model {
                 self.saw(if was_running { "takeover" } else { "claim" });
             }
             Command::Settle { outcome, .. } => self.settled(*outcome),
-            Command::Cancel if was_running => self.cancel = end,
+            Command::Cancel if was_running || was == RunStatus::Waiting || calls_open => self.cancel = end,
+            Command::Park { behind, .. } => {
+                assert!(!behind || self.session.head.run.nudges == 0, "H1: it had not seen all");
+                self.parks += 1;
+                self.saw("park");
+            }
+            Command::Nudge if was == RunStatus::Waiting => self.saw("woken"),
             Command::Cancel | Command::Close if was_live => self.explained = end,
             Command::Release { .. } => self.saw("hand-over"),
             Command::Input { .. }
             | Command::External { .. }
             | Command::Own { .. }
             | Command::Renew { .. }
+            | Command::Nudge
             | Command::Queue
             | Command::Cancel
             | Command::Close
@@ -235,7 +255,7 @@ impl Model {
     }
 
     fn fresh_run(&mut self) {
-        (self.claims, self.watermark, self.cancel) = (0, None, None);
+        (self.claims, self.parks, self.watermark, self.cancel) = (0, 0, None, None);
     }
 
     /// S: the settling table once more, from what the model knows.
@@ -245,7 +265,7 @@ impl Model {
         let given = head.ledger.unanswered.first().is_some_and(|first| Some(*first) <= self.watermark);
         let complete = outcome == Outcome::Succeeded && !given && !head.ledger.owed_turn;
         let asked_to_stop = outcome == Outcome::Cancelled || self.cancel.is_some();
-        let budget_left = self.claims - head.run.handovers < head.max_attempts;
+        let budget_left = self.claims - self.parks - head.run.handovers < head.max_attempts;
         let end = head.ledger.seq;
         let status = head.run.status;
         let (expected, fresh, explained) = match (complete, asked_to_stop) {
@@ -271,6 +291,7 @@ impl Model {
                 return;
             }
             self.session.pass(LEASE_MS * 4);
+            self.session.nudge();
             let token = self.session.claim("last");
             while self.session.head.is_owed() {
                 let history = self.session.history();
@@ -306,6 +327,9 @@ fn merge(current: &Head, from: &Head, to: &Head) -> Head {
     set(&mut ledger.unanswered, &a.unanswered, &b.unanswered);
     set(&mut ledger.open_calls, &a.open_calls, &b.open_calls);
     set(&mut ledger.owed_turn, &a.owed_turn, &b.owed_turn);
+    set(&mut ledger.last_answer, &a.last_answer, &b.last_answer);
+    set(&mut ledger.compacted, &a.compacted, &b.compacted);
+    set(&mut ledger.spent, &a.spent, &b.spent);
     set(&mut ledger.input_seqs_seen, &a.input_seqs_seen, &b.input_seqs_seen);
     match (&mut merged.lease, &from.lease, &to.lease) {
         (Some(lease), Some(a), Some(b)) => {
@@ -369,6 +393,8 @@ fn the_model_comes_to_every_situation_of_the_table() {
         "claim",
         "takeover",
         "hand-over",
+        "park",
+        "woken",
         "Succeeded to Done",
         "Succeeded to Pending",
         "Succeeded to Failed",

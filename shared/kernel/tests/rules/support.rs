@@ -7,7 +7,7 @@ use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::transcript::History;
 use keel_kernel::{
     Commit, CommitId, Decision, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId,
-    Payload, Refusal, RunStatus, Seq, StateOwner,
+    Payload, Refusal, RunStatus, Seq, StateOwner, WaitReason,
 };
 use serde_json::{Value, json};
 
@@ -240,8 +240,18 @@ impl Session {
     }
 
     pub(crate) fn cancel(&mut self) -> Result<bool, Refusal> {
-        let decision = run::cancel(&self.head)?;
+        let decision = run::cancel(&self.head, self.now)?;
         self.carry_out_some(decision)
+    }
+
+    pub(crate) fn park(&mut self, token: &LeaseToken, seen: u64) -> Result<bool, Refusal> {
+        let decision = run::park(&self.head, token, seen, WaitReason::Decision, None)?;
+        self.carry_out_some(decision)
+    }
+
+    pub(crate) fn nudge(&mut self) -> bool {
+        let decision = run::nudge(&self.head, self.now);
+        self.carry_out_some(decision).expect("a nudge takes no keys")
     }
 
     pub(crate) fn queue(&mut self) -> Result<bool, Refusal> {
@@ -250,7 +260,7 @@ impl Session {
     }
 
     pub(crate) fn close(&mut self) -> bool {
-        let decision = run::close(&self.head);
+        let decision = run::close(&self.head, self.now);
         self.carry_out_some(decision).expect("closing takes no keys")
     }
 

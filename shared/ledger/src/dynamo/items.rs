@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use keel_kernel::budget::Budget;
+use keel_kernel::event::Spent;
 use keel_kernel::event::{CommitPlace, KeyName};
-use keel_kernel::head::{FailReason, LastSettle, LedgerState};
+use keel_kernel::head::{Compacted, FailReason, LastSettle, LedgerState};
 use keel_kernel::{
     CommitId, DedupeKey, Epoch, Event, Head, KeyClaim, Kind, Lease, Millis, OwnerId, Payload, Run, RunStatus,
-    Seq, StateOwner,
+    Seq, SessionId, StateOwner, WaitReason,
 };
 
 use super::keys;
@@ -57,6 +59,20 @@ pub mod attr {
     pub const DUE_SHARD: &str = "dueShard";
     /// See [`DUE_SHARD`].
     pub const DUE_AT: &str = "dueAt";
+    /// Head: the last completed answer.
+    pub const ANSWERED: &str = "answered";
+    /// Head: the newest compaction, what it keeps and which inputs before that, `9:4:2-3`.
+    pub const COMPACTED: &str = "compacted";
+    /// Head: tokens and micro-dollars spent, `1200:350`.
+    pub const SPENT: &str = "spent";
+    /// Head: the budget, `5000:` where only tokens are limited.
+    pub const BUDGET: &str = "budget";
+    /// Head: the parent session.
+    pub const PARENT: &str = "parent";
+    /// Head: present while the parent has not heard of an end.
+    pub const TELLS: &str = "tells";
+    /// Head: present while a compaction is asked for.
+    pub const COMPACT: &str = "compact";
     /// Event: kind.
     pub const KIND: &str = "kind";
     /// Event: payload as JSON text.
@@ -109,6 +125,14 @@ pub fn head_attributes(at: &SessionKey, head: &Head) -> Item {
     put(attr::UNANSWERED, (!unanswered.is_empty()).then(|| text(unanswered)));
     let calls: Vec<String> = head.ledger.open_calls.iter().map(ToString::to_string).collect();
     put(attr::CALLS, (!calls.is_empty()).then_some(AttributeValue::Ss(calls)));
+    put(attr::ANSWERED, (head.ledger.last_answer.0 > 0).then(|| number(head.ledger.last_answer.0)));
+    put(attr::COMPACTED, head.ledger.compacted.as_ref().map(|kept| text(compacted_text(kept))));
+    let Spent { tokens, micros } = head.ledger.spent;
+    put(attr::SPENT, (tokens > 0 || micros > 0).then(|| text(format!("{tokens}:{micros}"))));
+    put(attr::BUDGET, (head.budget != Budget::default()).then(|| text(budget_text(head.budget))));
+    put(attr::PARENT, head.parent.as_ref().map(|parent| text(parent.as_str())));
+    put(attr::TELLS, flag(head.tells_parent));
+    put(attr::COMPACT, flag(head.compact));
     put(attr::FINISHED, (head.finished.0 > 0).then(|| number(head.finished.0)));
     if let Some(lease) = &head.lease {
         put(attr::OWNER, Some(text(lease.owner.as_str())));
@@ -137,6 +161,10 @@ pub fn run_value(run: &Run) -> AttributeValue {
     put("notBefore", (run.not_before.0 > 0).then_some(run.not_before.0));
     put("watermark", run.watermark.map(|seq| seq.0));
     put("cancel", run.cancel.map(|seq| seq.0));
+    put("nudges", (run.nudges > 0).then_some(run.nudges));
+    if let Some(waits) = run.waits {
+        map.insert("waits".to_owned(), text(waits.as_str()));
+    }
     if let Some(reason) = run.reason {
         map.insert("reason".to_owned(), text(reason_name(reason)));
     }
@@ -145,6 +173,34 @@ pub fn run_value(run: &Run) -> AttributeValue {
         map.insert("settledTo".to_owned(), text(settled.status.as_str()));
     }
     AttributeValue::M(map)
+}
+
+fn compacted_text(kept: &Compacted) -> String {
+    format!("{}:{}:{}", kept.seq, kept.first_kept, ranges(kept.waiting.iter().map(|seq| seq.0)))
+}
+
+fn parse_compacted(text: &str) -> Option<Compacted> {
+    let mut parts = text.splitn(3, ':');
+    let mut seq = || parts.next()?.parse().ok().map(Seq);
+    let (seq, first_kept) = (seq()?, seq()?);
+    let waiting = parse_ranges(parts.next()?)?.into_iter().map(Seq).collect();
+    Some(Compacted { seq, first_kept, waiting })
+}
+
+fn parse_spent(text: &str) -> Option<Spent> {
+    let (tokens, micros) = text.split_once(':')?;
+    Some(Spent { tokens: tokens.parse().ok()?, micros: micros.parse().ok()? })
+}
+
+fn budget_text(budget: Budget) -> String {
+    let part = |most: Option<u64>| most.map_or(String::new(), |most| most.to_string());
+    format!("{}:{}", part(budget.tokens), part(budget.micros))
+}
+
+fn parse_budget(text: &str) -> Option<Budget> {
+    let part = |text: &str| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) };
+    let (tokens, micros) = text.split_once(':')?;
+    Some(Budget { tokens: part(tokens)?, micros: part(micros)? })
 }
 
 fn reason_name(reason: FailReason) -> &'static str {
@@ -231,6 +287,11 @@ impl<'a> Reader<'a> {
         u32::try_from(self.number(name)?).map_err(|_| self.bad(name))
     }
 
+    /// An attribute of a text form of its own, if present.
+    fn maybe<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
+        self.maybe_text(name)?.map(|text| parse(text).ok_or_else(|| self.bad(name))).transpose()
+    }
+
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -277,11 +338,18 @@ pub fn read_head(item: &Read) -> Result<Head, StoreError> {
             open_calls,
             owed_turn: r.flag(attr::OWED),
             input_seqs_seen: r.flag(attr::SEEN),
+            last_answer: Seq(r.maybe_number(attr::ANSWERED)?.unwrap_or(0)),
+            compacted: r.maybe(attr::COMPACTED, parse_compacted)?,
+            spent: r.maybe(attr::SPENT, parse_spent)?.unwrap_or_default(),
         },
         run: read_run(run)?,
         epoch: Epoch(r.number(attr::EPOCH)?),
         lease,
         finished: Epoch(r.maybe_number(attr::FINISHED)?.unwrap_or(0)),
+        budget: r.maybe(attr::BUDGET, parse_budget)?.unwrap_or_default(),
+        parent: r.maybe(attr::PARENT, |id| SessionId::parse(id).ok())?,
+        tells_parent: r.flag(attr::TELLS),
+        compact: r.flag(attr::COMPACT),
         due: r.maybe_number(attr::DUE_AT)?.map(Millis),
     })
 }
@@ -307,14 +375,15 @@ fn read_run(map: &Read) -> Result<Run, StoreError> {
         watermark: r.maybe_number("watermark")?.map(Seq),
         cancel: r.maybe_number("cancel")?.map(Seq),
         reason,
+        waits: r.maybe("waits", |name| WaitReason::ALL.into_iter().find(|w| w.as_str() == name))?,
+        nudges: r.maybe_number("nudges")?.unwrap_or(0),
         settled,
     })
 }
 
 fn read_status(r: &Reader<'_>, name: &str) -> Result<RunStatus, StoreError> {
-    let all = [RunStatus::Idle, RunStatus::Pending, RunStatus::Running, RunStatus::Done, RunStatus::Failed];
     let text = r.text(name)?;
-    all.into_iter().find(|status| status.as_str() == text).ok_or_else(|| r.bad(name))
+    RunStatus::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| r.bad(name))
 }
 
 /// An event's item.

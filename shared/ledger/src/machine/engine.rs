@@ -254,6 +254,14 @@ impl Ledger {
             );
             self.hint(at, wake.after_ms).await;
         }
+        if let (true, Some(parent)) = (decision.head.tells_parent, &decision.head.parent) {
+            if let Err(error) = self.tell_parent(at, parent).await {
+                tracing::warn!(
+                    tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                    "a parent was not told of an end; the sweep will tell it"
+                );
+            }
+        }
     }
 
     /// Waits a jittered moment that grows with the tries, a second at most.

@@ -9,12 +9,14 @@
 mod engine;
 mod replay;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
+use keel_kernel::budget::Budget;
 use keel_kernel::run::{self, ClaimRequest, NotClaimable, Outcome, Settle, Settled};
 use keel_kernel::{
     Commit, CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload,
-    Refusal, RunStatus, Seq,
+    Refusal, RunStatus, Seq, SessionId, WaitReason,
 };
 
 use crate::env::Env;
@@ -22,6 +24,8 @@ use crate::hints::{Hint, SharedHints};
 use crate::port::{Consistency, EventPage, SessionKey, Store, StoreError};
 use crate::wakes::Wakes;
 use engine::{Carried, Job, Step};
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What the loop is allowed.
 #[derive(Clone, Copy, Debug)]
@@ -237,12 +241,63 @@ impl Ledger {
 
     /// Asks the running attempt to stop, or un-queues a pending run.
     pub async fn cancel(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, |head, _| run::cancel(head)).await
+        self.head_only(at, None, run::cancel).await
     }
 
     /// C6: closes the session.
     pub async fn close(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, |head, _| Ok(run::close(head))).await
+        self.head_only(at, None, |head, now| Ok(run::close(head, now))).await
+    }
+
+    /// H1: parks a run that waits. False: something happened since the owner looked (`seen` nudges), so look again.
+    pub async fn park(
+        &self,
+        at: &SessionKey,
+        token: &LeaseToken,
+        seen: u64,
+        reason: WaitReason,
+        until: Option<Millis>,
+    ) -> Result<bool, LedgerError> {
+        let decide = |head: &Head, _: Millis| {
+            // An answer that was lost: this very park stands in the head.
+            let parked = head.run.waits == Some(reason) && head.epoch == token.epoch;
+            if parked { Ok(None) } else { run::park(head, token, seen, reason, until) }
+        };
+        let head = self.head_only(at, None, decide).await?;
+        Ok(head.run.status == RunStatus::Waiting)
+    }
+
+    /// H1: something happened that the session's run may wait for.
+    pub async fn nudge(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, |head, now| Ok(run::nudge(head, now))).await
+    }
+
+    /// H5: sets what the session may spend.
+    pub async fn set_budget(&self, at: &SessionKey, budget: Budget) -> Result<Head, LedgerError> {
+        self.head_only(at, None, |head, now| run::set_budget(head, now, budget)).await
+    }
+
+    /// K3: asks for a compaction.
+    pub async fn ask_compaction(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, run::ask_compaction).await
+    }
+
+    /// H4: tells the parent that a run of this child ended. What cannot be told is told by the sweep.
+    ///
+    /// Boxed, for what is told may be told on: a parent can be a child too.
+    pub fn tell_parent<'a>(
+        &'a self,
+        at: &'a SessionKey,
+        parent: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(async move {
+            let parent = SessionKey { tenant: at.tenant.clone(), session: parent.clone() };
+            match self.nudge(&parent).await {
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // a parent that is closed or gone hears nothing
+                Err(error) => return Err(error),
+            }
+            self.head_only(at, None, |head, _| Ok(run::told_parent(head))).await.map(drop)
+        })
     }
 
     async fn head_only(

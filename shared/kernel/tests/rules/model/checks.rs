@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keel_kernel::commit::Guard;
 use keel_kernel::head::FailReason;
-use keel_kernel::transcript::{Entry, LeftOut};
+use keel_kernel::transcript::{Entry, History, LeftOut, Transcript};
 use keel_kernel::{Class, Decision, Event, Head, Kind, LedgerState, RunStatus, Seq, StateOwner, caps};
 
 use super::Model;
@@ -104,11 +104,15 @@ pub(super) fn head(model: &Model) {
     let run = &head.run;
     assert_eq!(head.epoch, model.epoch, "+1 at every claim and never otherwise");
     assert_eq!(run.status == RunStatus::Running, head.lease.is_some(), "who runs has a lease");
-    assert_eq!(run.status.is_live(), head.due.is_some(), "the sweep finds every live run, and no other");
+    let waits_for_ever = run.status == RunStatus::Waiting && run.not_before.0 == 0;
+    let is_looked_for = run.status.is_live() && !waits_for_ever;
+    assert_eq!(is_looked_for, head.due.is_some(), "the sweep finds every run that is due, and no other");
+    assert_eq!(run.status == RunStatus::Waiting, run.waits.is_some(), "H1: who waits says what for");
     if let (Some(due), Some(lease)) = (head.due, &head.lease) {
         assert!(due <= lease.until, "the sweep looks no later than the lease's end");
     }
-    assert_eq!(run.attempts + run.handovers.min(caps::HANDOVERS), model.claims, "S5: attempts are claims");
+    let given_back = model.parks + run.handovers.min(caps::HANDOVERS);
+    assert_eq!(run.attempts + given_back, model.claims, "S5, H1: attempts are claims");
     assert_eq!(run.watermark, model.watermark, "A5");
     let newest = head.ledger.unanswered.last().copied();
     match run.status {
@@ -124,7 +128,7 @@ pub(super) fn head(model: &Model) {
                 FailReason::Cancelled => {}
             }
         }
-        RunStatus::Pending | RunStatus::Running => assert!(!head.closed, "C6"),
+        RunStatus::Pending | RunStatus::Running | RunStatus::Waiting => assert!(!head.closed, "C6"),
     }
     if head.state_owner == StateOwner::External {
         assert_eq!((run.attempts, head.epoch.0), (0, 0), "C4: it is never claimed");
@@ -155,6 +159,32 @@ pub(super) fn transcript(model: &Model) {
             Entry::Summary(_) | Entry::Orphan(_) => {}
         }
     }
+    for entry in &transcript.entries {
+        if let Entry::ToolResult(event) = entry {
+            let call = text(event, "toolCallId").expect("a result names its call");
+            assert!(has_call(&transcript, call), "K1: the result of {call} stands without its call");
+        }
+    }
+    resumed(model, &transcript);
+}
+
+fn has_call(transcript: &Transcript<'_>, call: &str) -> bool {
+    transcript
+        .entries
+        .iter()
+        .any(|entry| matches!(entry, Entry::Assistant(event) if call_ids(event).contains(&call)))
+}
+
+/// K2: who reads only what a context can show sees what one sees who reads everything.
+fn resumed(model: &Model, whole: &Transcript<'_>) {
+    let state = model.session.head.ledger.clone();
+    let (waiting, from) = state.shown();
+    let events =
+        model.session.events.iter().filter(|event| event.seq >= from || waiting.contains(&event.seq));
+    let history = History::resume(state.clone(), events.cloned().collect()).expect("it reads back");
+    let part = history.transcript(model.session.head.run.watermark);
+    assert_eq!((&part.entries, &part.presented), (&whole.entries, &whole.presented), "K2");
+    assert_eq!((&part.open_calls, part.owed_turn), (&whole.open_calls, whole.owed_turn), "K2");
 }
 
 /// A decision changes nothing that it does not guard, and says so to the queue where a run becomes pending.

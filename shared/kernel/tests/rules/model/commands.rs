@@ -41,23 +41,52 @@ pub(super) enum Stop {
 pub(super) enum Own {
     Answer { generation: u8, inputs: Inputs, calls: Vec<u8>, stop: Stop },
     Result { call: u8, open: bool, text: u8 },
-    Compaction,
+    Compaction { keep: u8 },
     Finished,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Command {
-    Input { key: u8, text: u8, guide: bool },
-    External { key: u8, text: u8 },
-    Claim { owner: u8 },
-    Own { token: Token, events: Vec<Own> },
-    Renew { token: Token },
-    Release { token: Token },
-    Settle { token: Token, outcome: Outcome, events: Vec<Own> },
+    Input {
+        key: u8,
+        text: u8,
+        guide: bool,
+    },
+    External {
+        key: u8,
+        text: u8,
+    },
+    Claim {
+        owner: u8,
+    },
+    Own {
+        token: Token,
+        events: Vec<Own>,
+    },
+    Renew {
+        token: Token,
+    },
+    Release {
+        token: Token,
+    },
+    Settle {
+        token: Token,
+        outcome: Outcome,
+        events: Vec<Own>,
+    },
+    /// An owner waits; it has seen all nudges, or is behind.
+    Park {
+        token: Token,
+        behind: bool,
+        until: Option<u64>,
+    },
+    Nudge,
     Queue,
     Cancel,
     Close,
-    Pass { ms: u64 },
+    Pass {
+        ms: u64,
+    },
 }
 
 /// A command, and how many steps old the head is that it is first decided on.
@@ -103,7 +132,7 @@ fn own(legacy: bool) -> impl Strategy<Value = Own> {
         }),
         5 => (0_u8..8, prop::bool::weighted(0.8), 0_u8..2)
             .prop_map(|(call, open, text)| Own::Result { call, open, text }),
-        1 => Just(Own::Compaction),
+        1 => (0_u8..9).prop_map(|keep| Own::Compaction { keep }),
         1 => Just(Own::Finished),
     ]
 }
@@ -133,6 +162,9 @@ fn command(legacy: bool) -> impl Strategy<Value = Command> {
                 Command::Settle { token, outcome, events }
             }
         ),
+        6 => (token(), prop::bool::weighted(0.2), prop::option::of(0_u64..60_000))
+            .prop_map(|(token, behind, until)| Command::Park { token, behind, until }),
+        6 => Just(Command::Nudge),
         4 => Just(Command::Queue),
         5 => Just(Command::Cancel),
         1 => Just(Command::Close),

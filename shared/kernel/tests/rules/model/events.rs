@@ -22,7 +22,10 @@ impl Model {
                     let value = json!({ "toolCallId": id, "text": text });
                     event(Kind::ToolResult, &value, Some((KeyName::ToolCallId, key(&id))))
                 }
-                Own::Compaction => event(Kind::Compaction, &json!({ "summary": "s" }), None),
+                Own::Compaction { keep } => {
+                    let first = (self.session.events.len() as u64 + 1).saturating_sub((*keep).into());
+                    event(Kind::Compaction, &json!({ "summary": "s", "firstKeptSeq": first }), None)
+                }
                 Own::Finished => event(Kind::RunFinished, &json!({ "status": "done" }), None),
             });
         }
@@ -84,6 +87,8 @@ impl Model {
             Command::Claim { .. }
             | Command::Renew { .. }
             | Command::Release { .. }
+            | Command::Park { .. }
+            | Command::Nudge
             | Command::Queue
             | Command::Cancel
             | Command::Close
