@@ -1,7 +1,7 @@
 //! A session as its creator described it: what no rule depends on, kept apart from the head so that a commit does not
 //! pay for it.
 
-use keel_kernel::{Head, Millis, SessionId, StateOwner};
+use keel_kernel::{DedupeKey, Head, Millis, SessionId, StateOwner, caps};
 use serde::{Deserialize, Serialize};
 
 /// The descriptive row of a session.
@@ -30,6 +30,12 @@ pub struct Meta {
     /// External: the backend's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_ref: Option<String>,
+    /// The plugins whose tools it may use; absent: all of the tenant's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugins: Option<Vec<String>>,
+    /// Of a child: whose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_of: Option<ChildOf>,
     /// Attempts that each run may spend.
     pub max_attempts: u32,
     /// When it was created, in milliseconds since 1970.
@@ -40,7 +46,41 @@ pub struct Meta {
     pub digest: String,
 }
 
+/// Where a child session comes from (H4).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildOf {
+    /// The session whose run it works for.
+    pub parent: SessionId,
+    /// The session at the top.
+    pub root: SessionId,
+    /// The parent's call that it answers.
+    pub tool_call_id: DedupeKey,
+    /// How far from the top: 1 for a child of a session that is none.
+    pub depth: u32,
+}
+
 impl Meta {
+    /// A native session without a description.
+    pub fn native(session_id: SessionId, created: Millis) -> Meta {
+        Meta {
+            session_id,
+            title: None,
+            model: None,
+            system: None,
+            metadata: None,
+            state_owner: StateOwner::Native,
+            backend: None,
+            external_ref: None,
+            plugins: None,
+            child_of: None,
+            max_attempts: caps::ATTEMPTS_DEFAULT,
+            created_ms: created.0,
+            revision: 1,
+            digest: String::new(),
+        }
+    }
+
     /// When it was created.
     pub fn created(&self) -> Millis {
         Millis(self.created_ms)

@@ -62,20 +62,7 @@ impl World {
             tenant: TenantId::parse(TENANT).expect("a name"),
             session: SessionId::parse(id).expect("a name"),
         };
-        let meta = Meta {
-            session_id: at.session.clone(),
-            title: None,
-            model: None,
-            system: None,
-            metadata: None,
-            state_owner: StateOwner::Native,
-            backend: None,
-            external_ref: None,
-            max_attempts: 3,
-            created_ms: SystemEnv.now().0,
-            revision: 1,
-            digest: "d".to_owned(),
-        };
+        let meta = Meta::native(at.session.clone(), SystemEnv.now());
         self.rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("a new session");
         at
     }

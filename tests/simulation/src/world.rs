@@ -8,7 +8,7 @@ use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Embedded, tables};
 use keel_fn_worker::{Worker, WorkerConfig};
-use keel_kernel::{Head, SessionId, StateOwner, TenantId};
+use keel_kernel::{Head, Millis, SessionId, StateOwner, TenantId};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
 use keel_ledger::sessions::{ApiKeyRow, Meta};
@@ -162,20 +162,7 @@ async fn make_session(rows: &Dynamo, number: u64, rng: &mut Rng) -> SessionKey {
     let session = SessionId::parse(format!("s{number}")).expect("a session id");
     let at = SessionKey { tenant: TenantId::parse("t").expect("a tenant id"), session: session.clone() };
     let max_attempts = u32::try_from(rng.pick(1..=4)).expect("a small number");
-    let meta = Meta {
-        session_id: session,
-        title: None,
-        model: None,
-        system: None,
-        metadata: None,
-        state_owner: StateOwner::Native,
-        backend: None,
-        external_ref: None,
-        max_attempts,
-        created_ms: number,
-        revision: 1,
-        digest: String::new(),
-    };
+    let meta = Meta { max_attempts, ..Meta::native(session, Millis(number)) };
     rows.create(&at, &meta, &Head::new(StateOwner::Native, max_attempts)).await.expect("a new session");
     at
 }

@@ -3,8 +3,9 @@
 //! | table | pk | sk |
 //! |---|---|---|
 //! | events | `tenant#session` | `e#<seq, 16 digits>`, `k#<key name>#<key>` |
-//! | state | `tenant#session` | `head`, `meta` |
-//! | state | `tenant` | `s#<created, 16 digits>#<session>`, `key#<id>` |
+//! | state | `tenant#session` | `approval#<digest of a call's id>`, `child#<session>`, `head`, `meta` |
+//! | state | `tenant` | `s#<created, 16 digits>#<session>`, `key#<id>`, `open#<opened, 16 digits>#<decision>`,
+//! `plugin#<name>`, `setting#<name>`, `spent#<month>` |
 //! | partials | `tenant#session` | `<epoch, 10 digits>#<generation>#<chunk, 6 digits>` |
 
 use keel_kernel::event::KeyName;
@@ -40,6 +41,32 @@ pub fn dedupe_key(name: KeyName, key: &DedupeKey) -> String {
 /// The sort key of a session in its tenant's list; it sorts by age.
 pub fn session_row(created: Millis, session: &SessionId) -> String {
     format!("{SESSION_PREFIX}{:016}#{session}", created.0)
+}
+
+/// What the sort keys of a session's decisions begin with.
+pub const APPROVAL_PREFIX: &str = "approval#";
+/// What the sort keys of a session's children begin with.
+pub const CHILD_PREFIX: &str = "child#";
+/// What the sort keys of a tenant's open decisions begin with.
+pub const OPEN_PREFIX: &str = "open#";
+/// What the sort keys of a tenant's plugins begin with.
+pub const PLUGIN_PREFIX: &str = "plugin#";
+/// What the sort keys of a tenant's settings begin with.
+pub const SETTING_PREFIX: &str = "setting#";
+
+/// The sort key of a session's decision.
+pub fn approval(id: &str) -> String {
+    format!("{APPROVAL_PREFIX}{id}")
+}
+
+/// The sort key of a decision in its tenant's list of open ones; it sorts by age.
+pub fn open_approval(opened_ms: u64, id: &str) -> String {
+    format!("{OPEN_PREFIX}{opened_ms:016}#{id}")
+}
+
+/// The sort key of what a tenant spent in a month, `2026-12`.
+pub fn spent(month: &str) -> String {
+    format!("spent#{month}")
 }
 
 /// An API key's sort key.

@@ -4,8 +4,10 @@ pub mod items;
 pub mod keys;
 mod partials;
 mod rows;
+mod settings;
 mod store;
 mod transact;
+mod waits;
 
 use std::sync::Arc;
 

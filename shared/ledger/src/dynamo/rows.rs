@@ -24,7 +24,7 @@ const ROW: &str = "row";
 const REVISION: &str = "rev";
 const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
 
-fn row_item<T: Serialize>(pk: &str, sk: String, row: &T) -> Item {
+pub(super) fn row_item<T: Serialize>(pk: &str, sk: String, row: &T) -> Item {
     let row = serde_json::to_string(row).expect("a row of strings and numbers serialises");
     Item::from([
         ("pk".to_owned(), AttributeValue::S(pk.to_owned())),
@@ -34,7 +34,7 @@ fn row_item<T: Serialize>(pk: &str, sk: String, row: &T) -> Item {
     ])
 }
 
-fn read_row<T: DeserializeOwned>(item: &Read) -> Result<T, StoreError> {
+pub(super) fn read_row<T: DeserializeOwned>(item: &Read) -> Result<T, StoreError> {
     Reader::versioned(item)?.parse(ROW, serde_json::from_str)
 }
 
@@ -58,7 +58,8 @@ pub struct DuePage {
 pub struct DuePlace(HashMap<String, AttributeValue>);
 
 impl Dynamo {
-    /// Writes a new session: head, description and its place in the tenant's list, or nothing.
+    /// Writes a new session: head, description, its place in the tenant's list and, of a child, in its parent's; or
+    /// nothing.
     pub async fn create(&self, at: &SessionKey, meta: &Meta, head: &Head) -> Result<Created, StoreError> {
         let listed = Item::from([
             ("pk".to_owned(), AttributeValue::S(at.tenant.to_string())),
@@ -66,7 +67,9 @@ impl Dynamo {
             (attr::VERSION.to_owned(), items::number(items::VERSION)),
         ]);
         let mut actions = Vec::new();
-        for new in [items::head_attributes(at, head), meta_item(at, meta), listed] {
+        let mut news = vec![items::head_attributes(at, head), meta_item(at, meta), listed];
+        news.extend(meta.child_of.as_ref().map(|child_of| super::waits::child_item(at, child_of)));
+        for new in news {
             let put = Put::builder()
                 .table_name(&self.tables.state)
                 .set_item(Some(item(new)))
@@ -106,8 +109,11 @@ impl Dynamo {
             .patient
             .query()
             .table_name(&self.tables.state)
-            .key_condition_expression("pk = :pk")
+            // Decisions and children sort before.
+            .key_condition_expression("pk = :pk AND sk BETWEEN :head AND :meta")
             .expression_attribute_values(":pk", AttributeValue::S(at.to_string()))
+            .expression_attribute_values(":head", AttributeValue::S(keys::HEAD.to_owned()))
+            .expression_attribute_values(":meta", AttributeValue::S(keys::META.to_owned()))
             .consistent_read(true)
             .return_consumed_capacity(TOTAL)
             .send()

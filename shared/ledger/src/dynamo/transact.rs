@@ -90,18 +90,7 @@ impl Dynamo {
 
     fn actions(&self, plan: Plan) -> Result<Vec<TransactWriteItem>, StoreError> {
         let mut actions = Vec::with_capacity(1 + plan.puts.len() + plan.absent.len());
-        let head = plan.head;
-        let update = Update::builder()
-            .table_name(&self.tables.state)
-            .set_key(Some(key(head.key)))
-            .update_expression(head.update)
-            .condition_expression(head.condition)
-            .set_expression_attribute_names(Some(head.names.into_iter().collect()))
-            .set_expression_attribute_values(Some(head.values.into_iter().collect()))
-            .return_values_on_condition_check_failure(OLD)
-            .build()
-            .map_err(unbuilt)?;
-        actions.push(TransactWriteItem::builder().update(update).build());
+        actions.push(self.head_action(plan.head)?);
         for item in plan.puts {
             let put = Put::builder()
                 .table_name(&self.tables.events)
@@ -123,6 +112,21 @@ impl Dynamo {
             actions.push(TransactWriteItem::builder().condition_check(check).build());
         }
         Ok(actions)
+    }
+
+    /// The head's change as a part of a transaction.
+    pub(super) fn head_action(&self, head: HeadUpdate) -> Result<TransactWriteItem, StoreError> {
+        let update = Update::builder()
+            .table_name(&self.tables.state)
+            .set_key(Some(key(head.key)))
+            .update_expression(head.update)
+            .condition_expression(head.condition)
+            .set_expression_attribute_names(Some(head.names.into_iter().collect()))
+            .set_expression_attribute_values(Some(head.values.into_iter().collect()))
+            .return_values_on_condition_check_failure(OLD)
+            .build()
+            .map_err(unbuilt)?;
+        Ok(TransactWriteItem::builder().update(update).build())
     }
 
     /// A write of the head alone needs no transaction, and costs half.

@@ -187,7 +187,7 @@ impl Ledger {
     }
 
     /// Reads, and reads again where the store failed for a moment: a read has no effect, so any failure may be retried.
-    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, LedgerError>
+    pub(super) async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, LedgerError>
     where
         T: Send,
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -265,7 +265,7 @@ impl Ledger {
     }
 
     /// Waits a jittered moment that grows with the tries, a second at most.
-    async fn pause(&self, attempt: u32) {
+    pub(super) async fn pause(&self, attempt: u32) {
         let ms = self.env.pick(PAUSE_MS) << attempt.min(4);
         tokio::time::sleep(Duration::from_millis(ms.min(1_000))).await;
     }

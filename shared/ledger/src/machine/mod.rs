@@ -6,6 +6,7 @@
 //! - a refusal that depends on the head: look the keys up first, it may be our own earlier commit;
 //! - no answer: send the very same write again. If it then fails, see whether the ledger holds this commit.
 
+mod answers;
 mod engine;
 mod replay;
 
@@ -378,6 +379,19 @@ impl Ledger {
                 return Ok(events);
             }
         }
+    }
+
+    /// K2: what of the ledger a context can still show, strongly read: a few events where it was compacted, all of it where
+    /// not. Up to the head's seq.
+    pub async fn shown_events(&self, at: &SessionKey, head: &Head) -> Result<Vec<Event>, LedgerError> {
+        let (waiting, from) = head.ledger.shown();
+        let mut events: Vec<Event> = Vec::new();
+        for seq in waiting {
+            events.extend(self.page(at, Seq(seq.0 - 1), 1, Consistency::Strong).await?.events);
+        }
+        events.extend(self.all_events(at, Seq(from.0 - 1)).await?);
+        events.retain(|event| event.seq <= head.ledger.seq);
+        Ok(events)
     }
 
     /// Sends a hint. What cannot be sent is found by the sweep.

@@ -173,20 +173,8 @@ pub(crate) async fn create(store: &Dynamo, at: &SessionKey, head: Head) {
 }
 
 pub(crate) fn meta(session: &SessionId, state_owner: StateOwner, created: Millis) -> Meta {
-    Meta {
-        session_id: session.clone(),
-        title: None,
-        model: None,
-        system: None,
-        metadata: None,
-        state_owner,
-        backend: None,
-        external_ref: None,
-        max_attempts: 3,
-        created_ms: created.0,
-        revision: 1,
-        digest: "d".to_owned(),
-    }
+    let native = Meta::native(session.clone(), created);
+    Meta { state_owner, digest: "d".to_owned(), ..native }
 }
 
 /// Everything that the tables hold of a session.
@@ -276,6 +264,12 @@ pub(crate) fn result(call: &str, output: &str) -> NewEvent {
 
 pub(crate) fn compaction(summary: &str) -> NewEvent {
     new(Kind::Compaction, &json!({ "summary": summary }), None)
+}
+
+/// A compaction that keeps what is there from this position on.
+pub(crate) fn keeping(first_kept: u64) -> NewEvent {
+    let usage = json!({ "input": 30, "output": 4, "costUsd": 0.001 });
+    new(Kind::Compaction, &json!({ "summary": "s", "firstKeptSeq": first_kept, "usage": usage }), None)
 }
 
 pub(crate) fn finished(status: &str) -> NewEvent {

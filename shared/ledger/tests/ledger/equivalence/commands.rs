@@ -1,12 +1,15 @@
 //! What is drawn, how it is made fit for the session at hand, and what is compared.
 
+use keel_kernel::budget::Budget;
 use keel_kernel::run::{NotClaimable, Outcome};
-use keel_kernel::{DedupeKey, Epoch, Head, LeaseToken, NewEvent, Payload, Refusal, RunStatus, Seq};
+use keel_kernel::{
+    DedupeKey, Epoch, Head, LeaseToken, Millis, NewEvent, Payload, Refusal, RunStatus, Seq, WaitReason,
+};
 use keel_ledger::port::{Consistency, EventPage};
 use keel_ledger::{Appended, Claimed, LedgerError, SessionKey, SettleAnswer};
 use proptest::prelude::*;
 
-use crate::support::{Rig, answer, compaction, finished, key, owner, payload, result};
+use crate::support::{Rig, answer, compaction, finished, keeping, key, owner, payload, result};
 
 /// A command as drawn: small numbers that [`Driver::resolve`] gives a meaning.
 #[derive(Clone, Debug)]
@@ -24,6 +27,10 @@ enum Act {
     Renew { token: Whose, known: Option<u8> },
     Release { token: Whose, known: Option<u8> },
     Settle { token: Whose, known: Option<u8>, outcome: u8, events: Vec<New>, only_at: Option<bool> },
+    Park { token: Whose, behind: bool, until: Option<u16> },
+    Nudge,
+    Budget(u8),
+    AskCompaction,
     QueueRun,
     Cancel,
     Close,
@@ -66,6 +73,11 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(token, known, outcome, events, only_at)| {
                 Act::Settle { token, known, outcome, events, only_at }
             }),
+        2 => (whose(), proptest::bool::weighted(0.2), proptest::option::of(any::<u16>()))
+            .prop_map(|(token, behind, until)| Act::Park { token, behind, until }),
+        2 => Just(Act::Nudge),
+        1 => any::<u8>().prop_map(Act::Budget),
+        1 => Just(Act::AskCompaction),
         1 => Just(Act::QueueRun),
         1 => Just(Act::Cancel),
         1 => proptest::bool::weighted(0.12).prop_map(|close| if close { Act::Close } else { Act::QueueRun }),
@@ -100,6 +112,10 @@ pub(super) enum Verb {
     Renew(Option<Head>, LeaseToken),
     Release(Option<Head>, LeaseToken),
     Settle(Option<Head>, LeaseToken, Outcome, Vec<NewEvent>, Option<Seq>),
+    Park(LeaseToken, u64, Option<Millis>),
+    Nudge,
+    Budget(Budget),
+    AskCompaction,
     QueueRun,
     Cancel,
     Close,
@@ -113,6 +129,7 @@ pub(super) enum Answer {
     Appended(Result<Appended, Refusal>, usize),
     Claimed(Result<Result<Claimed, NotClaimable>, Refusal>),
     Head(Result<Head, Refusal>),
+    Parked(Result<bool, Refusal>),
     Settled(Result<Option<SettleAnswer>, Refusal>),
     Page(Result<EventPage, Refusal>, usize),
     Nothing,
@@ -135,6 +152,7 @@ impl Driver {
             {
                 match now.run.status {
                     RunStatus::Pending => Verb::Claim(0),
+                    RunStatus::Waiting => Verb::Nudge,
                     RunStatus::Idle | RunStatus::Running | RunStatus::Done | RunStatus::Failed => {
                         let fresh = format!("n{}", now.ledger.seq);
                         Verb::Input(payload(&serde_json::json!({ "text": fresh })), Some(key(&fresh)))
@@ -178,6 +196,13 @@ impl Driver {
                     only_at,
                 )
             }
+            Act::Park { token, behind, until } => {
+                let seen = now.run.nudges - u64::from(behind && now.run.nudges > 0);
+                Verb::Park(token_of(token, now), seen, until.map(|ms| Millis(ms.into())))
+            }
+            Act::Nudge => Verb::Nudge,
+            Act::Budget(tokens) => Verb::Budget(Budget { tokens: Some(tokens.into()), micros: None }),
+            Act::AskCompaction => Verb::AskCompaction,
             Act::QueueRun => Verb::QueueRun,
             Act::Cancel => Verb::Cancel,
             Act::Close => Verb::Close,
@@ -207,6 +232,12 @@ impl Driver {
             Verb::Settle(known, token, outcome, events, only_at) => Answer::Settled(told(
                 ledger.settle(at, known.clone(), token, *outcome, events.clone(), *only_at).await,
             )),
+            Verb::Park(token, seen, until) => {
+                Answer::Parked(told(ledger.park(at, token, *seen, WaitReason::Child, *until).await))
+            }
+            Verb::Nudge => Answer::Head(told(ledger.nudge(at).await)),
+            Verb::Budget(budget) => Answer::Head(told(ledger.set_budget(at, *budget).await)),
+            Verb::AskCompaction => Answer::Head(told(ledger.ask_compaction(at).await)),
             Verb::QueueRun => Answer::Head(told(ledger.queue_run(at).await)),
             Verb::Cancel => Answer::Head(told(ledger.cancel(at).await)),
             Verb::Close => Answer::Head(told(ledger.close(at).await)),
@@ -263,7 +294,8 @@ fn resolve_events(events: &[New], now: &Head) -> Vec<NewEvent> {
                 now.ledger.open_calls.iter().nth(usize::from(*call) / 2).map(|id| id.as_str().to_owned());
             result(&open.unwrap_or_else(|| name("c", *call)), &output.to_string())
         }
-        New::Compaction(n) => compaction(&n.to_string()),
+        New::Compaction(0) => compaction("s"),
+        New::Compaction(n) => keeping(now.ledger.seq.0.saturating_sub(u64::from(*n) * 2)),
         New::Finished(n) => finished(["done", "failed", "cancelled"][usize::from(*n)]),
     };
     events.iter().map(one).collect()
@@ -296,6 +328,7 @@ impl Answer {
                     Err(NotClaimable::TooEarly(_)) => "too early",
                     Err(NotClaimable::NothingPending) => "nothing pending",
                     Err(NotClaimable::NotOurs) => "not ours",
+                    Err(NotClaimable::Waits) => "waits",
                 });
                 None
             }
@@ -312,10 +345,15 @@ impl Answer {
                 met(if page.has_more { "more pages" } else { "page" });
                 None
             }
+            Answer::Parked(Ok(parked)) => {
+                met(if *parked { "parked" } else { "not parked" });
+                None
+            }
             Answer::Head(Ok(_)) | Answer::Nothing => None,
             Answer::Appended(Err(refusal), _)
             | Answer::Claimed(Err(refusal))
             | Answer::Head(Err(refusal))
+            | Answer::Parked(Err(refusal))
             | Answer::Settled(Err(refusal))
             | Answer::Page(Err(refusal), _) => Some(refusal),
         };

@@ -1,0 +1,57 @@
+//! H2: an answer to a decision, and the waking of the run that waits for it, in one write.
+
+use keel_kernel::approval::{Answer, Approval};
+use keel_kernel::{Refusal, run};
+
+use super::{Ledger, LedgerError};
+use crate::dynamo::Dynamo;
+use crate::port::SessionKey;
+
+impl Ledger {
+    /// Answers a decision about the arguments with this digest. False: the same was said before.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], or why the answer does not count.
+    pub async fn answer_approval(
+        &self,
+        rows: &Dynamo,
+        at: &SessionKey,
+        id: &str,
+        digest: &str,
+        answer: Answer,
+    ) -> Result<(Approval, bool), LedgerError> {
+        for attempt in 0..self.config.tries {
+            let head = self.head(at).await?;
+            head.check_open()?;
+            let found = self.read(|| rows.approval(at, id)).await?.ok_or(Refusal::NotFound)?;
+            let Some(answered) = found.answered(digest, answer.clone())? else {
+                // An earlier try's, whose answer was lost.
+                let ours = attempt > 0 && found.given.as_ref() == Some(&answer);
+                if ours {
+                    self.wakes.notify(at);
+                    self.hint(at, 0).await;
+                }
+                return Ok((found, ours));
+            };
+            let nudged = run::nudge(&head, self.env.now());
+            match rows.write_answer(at, &head, nudged.as_ref(), &answered).await {
+                Ok(true) => {
+                    self.wakes.notify(at);
+                    if let Some(wake) = nudged.and_then(|decision| decision.wake) {
+                        self.hint(at, wake.after_ms).await;
+                    }
+                    return Ok((answered, true));
+                }
+                Ok(false) => {}
+                // Whether it was written shows when it is looked at again.
+                Err(error) if attempt + 1 == self.config.tries => return Err(error.into()),
+                Err(error) => tracing::debug!(
+                    tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                    "an answer is sent again"
+                ),
+            }
+            self.pause(attempt).await;
+        }
+        Err(LedgerError::Busy)
+    }
+}
