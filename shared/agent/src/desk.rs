@@ -4,6 +4,7 @@ use std::error::Error;
 
 use async_trait::async_trait;
 use keel_kernel::run::Outcome;
+use keel_kernel::transcript::History;
 use keel_kernel::{Event, NewEvent, Refusal, RunStatus, Seq};
 
 /// A chunk of a generation's text on its way to streams (R3a).
@@ -45,6 +46,9 @@ pub enum DeskError {
 /// The session as its owner sees it.
 #[async_trait]
 pub trait Desk: Send + Sync {
+    /// K2: the ledger as far as a context can show it, strongly read.
+    async fn history(&self) -> Result<History, DeskError>;
+
     /// Every event after a position, strongly read.
     async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError>;
 

@@ -2,6 +2,11 @@
 
 use keel_kernel::event::ToolCall;
 use keel_kernel::transcript::Transcript;
+use keel_kernel::{Millis, WaitReason};
+use serde_json::Value;
+
+use crate::tool::ToolOutput;
+use crate::waits::{Reached, Standing};
 
 /// How much of the invocation's time is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +33,19 @@ pub struct Facts {
     pub max_turns: u32,
     /// The attempt is past its run's budget: a takeover of a run whose owners keep dying.
     pub exhausted: bool,
+    /// H5: a budget is reached.
+    pub spent: Option<Reached>,
+    /// The context is to be compacted first (K).
+    pub compact: bool,
+}
+
+/// A call to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToRun<'a> {
+    /// The call.
+    pub call: &'a ToolCall,
+    /// H3: what a person put in the place of its arguments.
+    pub edited: Option<Value>,
 }
 
 /// The next action.
@@ -41,19 +59,34 @@ pub enum Next<'a> {
     Fail(&'static str),
     /// S4a: give these calls an error result, for their arguments may be cut.
     Reject(Vec<&'a ToolCall>),
+    /// Give these calls the results that are known.
+    Tell(Vec<(&'a ToolCall, ToolOutput)>),
+    /// Open these calls' decisions, begin their children.
+    Open(Vec<&'a ToolCall>),
     /// Run these calls.
-    RunTools(Vec<&'a ToolCall>),
+    RunTools(Vec<ToRun<'a>>),
+    /// H1: wait for this, until that moment at the longest.
+    Park(WaitReason, Option<Millis>),
+    /// K: summarise what came before.
+    Compact,
     /// Ask the model.
     Generate,
     /// Nothing is owed: settle as succeeded.
     Finish,
 }
 
-/// Decides the next action. What needs no time comes before what may have to be handed over.
-pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts) -> Next<'a> {
+/// Decides the next action. What needs no time comes before what may have to be handed over. `standings` are those of the
+/// open calls, in their order; a call beyond them is ready.
+pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts, standings: &[Standing]) -> Next<'a> {
+    let has_time = facts.time == Time::Plenty;
     let owed = transcript.owed_turn || !transcript.presented.is_empty() || !transcript.open_calls.is_empty();
     if !owed {
-        return Next::Finish; // a cancel that comes now comes too late
+        // A cancel that comes now comes too late.
+        return match (facts.compact && !facts.cancel && !facts.exhausted, has_time) {
+            (false, _) => Next::Finish,
+            (true, true) => Next::Compact,
+            (true, false) => Next::HandOver,
+        };
     }
     if facts.cancel {
         return Next::Abort;
@@ -66,15 +99,50 @@ pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts) -> Next<'a> {
     if !cut.is_empty() {
         return Next::Reject(cut);
     }
-    let has_time = facts.time == Time::Plenty;
     if !transcript.open_calls.is_empty() {
-        let calls = transcript.open_calls.iter().map(|open| open.call).collect();
-        return if has_time { Next::RunTools(calls) } else { Next::HandOver };
+        return with_calls(transcript, standings, has_time);
+    }
+    if let Some(Reached { until }) = facts.spent {
+        return Next::Park(WaitReason::Budget, until);
     }
     if facts.turns >= facts.max_turns {
         return Next::Fail("the attempt has made as many requests as it may");
     }
-    if has_time { Next::Generate } else { Next::HandOver }
+    match (has_time, facts.compact) {
+        (false, _) => Next::HandOver,
+        (true, true) => Next::Compact,
+        (true, false) => Next::Generate,
+    }
+}
+
+/// What can be done about calls without waiting comes first; the run waits only where nothing else is left.
+fn with_calls<'a>(transcript: &Transcript<'a>, standings: &[Standing], has_time: bool) -> Next<'a> {
+    let (mut known, mut unopened, mut ready) = (Vec::new(), Vec::new(), Vec::new());
+    let mut waits: Option<(WaitReason, Option<Millis>)> = None;
+    for (at, open) in transcript.open_calls.iter().enumerate() {
+        match standings.get(at) {
+            Some(Standing::Known(output)) => known.push((open.call, output.clone())),
+            Some(Standing::Unopened) => unopened.push(open.call),
+            Some(Standing::Waits(reason, until)) => {
+                waits = Some(waits.map_or((*reason, *until), |(first, before)| {
+                    (first.min(*reason), before.into_iter().chain(*until).min())
+                }));
+            }
+            Some(Standing::Ready(edited)) => ready.push(ToRun { call: open.call, edited: edited.clone() }),
+            None => ready.push(ToRun { call: open.call, edited: None }),
+        }
+    }
+    if !known.is_empty() {
+        return Next::Tell(known);
+    }
+    if !unopened.is_empty() {
+        return Next::Open(unopened);
+    }
+    match (ready.is_empty(), has_time, waits) {
+        (true, _, Some((reason, until))) => Next::Park(reason, until),
+        (_, true, _) => Next::RunTools(ready),
+        (_, false, _) => Next::HandOver,
+    }
 }
 
 #[cfg(test)]
@@ -95,14 +163,14 @@ mod tests {
     #[test]
     fn a_turn_is_owed_until_input_and_tools_are_answered() {
         let idle = Transcript::default();
-        assert_eq!(next(&idle, &facts()), Next::Finish);
+        assert_eq!(next(&idle, &facts(), &[]), Next::Finish);
         let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
-        assert_eq!(next(&input, &facts()), Next::Generate);
+        assert_eq!(next(&input, &facts(), &[]), Next::Generate);
         let owed = Transcript { owed_turn: true, ..Transcript::default() };
-        assert_eq!(next(&owed, &facts()), Next::Generate); // A3
+        assert_eq!(next(&owed, &facts(), &[]), Next::Generate); // A3
         let spent = Facts { turns: 10, ..facts() };
-        assert!(matches!(next(&owed, &spent), Next::Fail(_)));
-        assert_eq!(next(&idle, &spent), Next::Finish);
+        assert!(matches!(next(&owed, &spent, &[]), Next::Fail(_)));
+        assert_eq!(next(&idle, &spent, &[]), Next::Finish);
     }
 
     #[test]
@@ -113,8 +181,11 @@ mod tests {
             owed_turn: true,
             ..Transcript::default()
         };
-        assert_eq!(next(&open(true), &facts()), Next::Reject(vec![&call]));
-        assert_eq!(next(&open(false), &facts()), Next::RunTools(vec![&call]));
+        assert_eq!(next(&open(true), &facts(), &[]), Next::Reject(vec![&call]));
+        assert_eq!(
+            next(&open(false), &facts(), &[]),
+            Next::RunTools(vec![ToRun { call: &call, edited: None }])
+        );
     }
 
     #[test]
@@ -123,18 +194,18 @@ mod tests {
         for time in [Time::NoNewRequest, Time::Stop] {
             let late = Facts { time, ..facts() };
             let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
-            assert_eq!(next(&input, &late), Next::HandOver);
+            assert_eq!(next(&input, &late, &[]), Next::HandOver);
             let tools = Transcript {
                 open_calls: vec![OpenCall { call: &call, cut: false }],
                 ..Transcript::default()
             };
-            assert_eq!(next(&tools, &late), Next::HandOver);
+            assert_eq!(next(&tools, &late, &[]), Next::HandOver);
             let cut =
                 Transcript { open_calls: vec![OpenCall { call: &call, cut: true }], ..Transcript::default() };
-            assert_eq!(next(&cut, &late), Next::Reject(vec![&call]));
-            assert_eq!(next(&Transcript::default(), &late), Next::Finish);
-            assert_eq!(next(&input, &Facts { cancel: true, ..late }), Next::Abort);
-            assert!(matches!(next(&input, &Facts { exhausted: true, ..late }), Next::Fail(_)));
+            assert_eq!(next(&cut, &late, &[]), Next::Reject(vec![&call]));
+            assert_eq!(next(&Transcript::default(), &late, &[]), Next::Finish);
+            assert_eq!(next(&input, &Facts { cancel: true, ..late }, &[]), Next::Abort);
+            assert!(matches!(next(&input, &Facts { exhausted: true, ..late }, &[]), Next::Fail(_)));
         }
     }
 }

@@ -238,6 +238,6 @@ impl Reader for Reading {
             }
             Some(_) | None => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None }
+        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }

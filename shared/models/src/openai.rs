@@ -207,6 +207,6 @@ impl Reader for Reading {
             _ if calls => StopReason::ToolUse,
             Some(_) | None => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None }
+        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }

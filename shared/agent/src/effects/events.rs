@@ -139,6 +139,11 @@ pub(super) fn tool_result(call: &ToolCall, output: &ToolOutput) -> NewEvent {
         .expect("its text was made to fit")
 }
 
+/// K: a compaction. Its summary was made to fit.
+pub(super) fn compaction(payload: &Value) -> NewEvent {
+    event(Kind::Compaction, payload, None).expect("its summary was made to fit")
+}
+
 /// The attempt's summary (S1, V4).
 pub(super) fn run_finished(
     run: &RunContext,

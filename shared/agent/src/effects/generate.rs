@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use keel_kernel::Seq;
 use keel_kernel::event::Facts;
+use keel_kernel::{NewEvent, Refusal, Seq};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Attempt, Concluded, Ended, Interrupt, Said, events, interrupted};
+use super::{Attempt, Compaction, Concluded, Ended, Interrupt, Said, events, interrupted};
 use crate::desk::{DeskError, Partial};
 use crate::partials::Chunker;
 use crate::provider::{Answer, Block, Delta, Message, Request, StopReason};
@@ -50,9 +50,17 @@ impl Attempt<'_> {
             }
         };
         self.tally.usage.add(answer.usage);
+        if answer.overflow && self.compaction != Compaction::Done {
+            // K: nothing of it is kept; the same request is made again of a shorter context.
+            self.compaction = Compaction::Overflowed;
+            self.ports.waits.spend(answer.usage).await;
+            return Ok(Generated::GoOn);
+        }
+        self.compaction = Compaction::WhenFull;
         self.tally.stop = Some(answer.stop_reason);
         self.make_ids_unique(&mut answer, &generation_id);
-        let generated = self.commit_answer(&teller, &answer, &presented).await;
+        let generated = self.commit_answer(&teller, &mut answer, &presented).await;
+        self.ports.waits.spend(answer.usage).await;
         if matches!(generated, Err(DeskError::Lost)) {
             self.tell_end(&teller, LOST).await;
         }
@@ -62,7 +70,7 @@ impl Attempt<'_> {
     async fn commit_answer(
         &mut self,
         teller: &Teller,
-        answer: &Answer,
+        answer: &mut Answer,
         presented: &[Seq],
     ) -> Result<Generated, DeskError> {
         let failed = matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
@@ -73,7 +81,7 @@ impl Attempt<'_> {
                 let why = answer.error.as_deref().unwrap_or("the model failed");
                 return self.fail(vec![event], why).await.map(Generated::Ended);
             }
-            Ok(event) if has_calls => match self.ports.desk.commit(vec![event]).await {
+            Ok(event) if has_calls => match self.commit_calls(event, id, answer, presented).await {
                 Ok(()) => return Ok(Generated::GoOn),
                 Err(DeskError::Refused(refusal)) => refusal,
                 Err(error) => return Err(error),
@@ -94,6 +102,30 @@ impl Attempt<'_> {
             events::assistant(self.run, &self.ports, id, &answer, presented).map_err(DeskError::Refused)?;
         let why = answer.error.unwrap_or_default();
         self.fail(vec![event], &why).await.map(Generated::Ended)
+    }
+
+    /// Commits a message with calls. An owner that does not know the whole ledger (K2) may not know every id in it: where
+    /// one was used, all get new ones (V2).
+    async fn commit_calls(
+        &self,
+        event: NewEvent,
+        generation_id: &str,
+        answer: &mut Answer,
+        presented: &[Seq],
+    ) -> Result<(), DeskError> {
+        match self.ports.desk.commit(vec![event]).await {
+            Err(DeskError::Refused(Refusal::CallIdReused(_))) => {
+                for block in &mut answer.content {
+                    if let Block::ToolCall { id, .. } = block {
+                        *id = format!("{id}.{generation_id}");
+                    }
+                }
+                let event = events::assistant(self.run, &self.ports, generation_id, answer, presented)
+                    .map_err(DeskError::Refused)?;
+                self.ports.desk.commit(vec![event]).await
+            }
+            ended => ended,
+        }
     }
 
     /// Streams the request, handing its text on in chunks. R3a: whichever way it dies, its last partial says so.

@@ -3,21 +3,25 @@
 //! Every wait ends when a signal says so. What happened is in the ledger before the next step begins, so an owner may
 //! vanish at any point and its successor goes on from there.
 
+mod compacting;
 mod events;
 mod generate;
 mod tools;
 
 use keel_kernel::event::ToolCall;
 use keel_kernel::run::Outcome;
-use keel_kernel::transcript::History;
+use keel_kernel::transcript::{History, Transcript};
 use keel_kernel::{NewEvent, Refusal, RunStatus, Seq};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::compact::{Window, context_tokens};
 use crate::desk::{Desk, DeskError, SettleAnswer};
-use crate::next::{Facts, Next, Time, next};
+use crate::next::{Facts, Next, Time, ToRun, next};
 use crate::provider::{Provider, StopReason, Usage};
 use crate::tool::{ToolOutput, Tools};
+use crate::waits::{Standing, Waits};
+use compacting::Compacted;
 use events::Status;
 use generate::Generated;
 
@@ -49,6 +53,10 @@ pub struct RunContext {
     pub system: Option<String>,
     /// If this attempt fails: how long the next one waits, in milliseconds.
     pub backoff_ms: u64,
+    /// What the model may read.
+    pub window: Window,
+    /// K3: somebody asked for a compaction.
+    pub compact: bool,
 }
 
 /// What the loop works with.
@@ -59,6 +67,8 @@ pub struct Ports<'a> {
     pub provider: &'a dyn Provider,
     /// The tools.
     pub tools: &'a dyn Tools,
+    /// What the run may have to wait for.
+    pub waits: &'a dyn Waits,
     /// Makes generation ids, later ones sorting behind earlier ones.
     pub new_id: &'a (dyn Fn() -> String + Send + Sync),
 }
@@ -70,6 +80,8 @@ pub enum Ended {
     Settled(RunStatus),
     /// S5: released for a successor.
     HandedOver,
+    /// H1: parked until something happens.
+    Parked,
     /// The session is another's, or closed.
     Lost,
 }
@@ -83,11 +95,13 @@ pub async fn answer(
     run: &RunContext,
     signals: watch::Receiver<Signals>,
 ) -> Result<Ended, DeskError> {
+    let history = ports.desk.history().await?;
     let mut attempt = Attempt {
         ports,
         run,
         signals,
-        history: History::default(),
+        history,
+        compaction: if run.compact { Compaction::Wanted } else { Compaction::WhenFull },
         tally: Tally {
             started: Instant::now(),
             turns: 0,
@@ -131,7 +145,21 @@ struct Attempt<'a> {
     run: &'a RunContext,
     signals: watch::Receiver<Signals>,
     history: History,
+    compaction: Compaction,
     tally: Tally,
+}
+
+/// K: whether the attempt compacts before its next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compaction {
+    /// Where the context is too long.
+    WhenFull,
+    /// Whatever its length: somebody asked for it.
+    Wanted,
+    /// The model said that the request was too long.
+    Overflowed,
+    /// Not before the model has answered: the context has just been compacted, or cannot be.
+    Done,
 }
 
 /// What stops a model or a tool in the middle.
@@ -150,14 +178,17 @@ impl Attempt<'_> {
                 return Ok(Ended::Lost);
             }
             let transcript = self.history.transcript(self.run.watermark);
+            let standings = self.standings(&transcript).await?;
             let facts = Facts {
                 cancel: signals.cancel,
                 time: signals.time,
                 turns: self.tally.turns,
                 max_turns: self.run.max_turns,
                 exhausted: self.run.attempt > self.run.max_attempts,
+                spent: if transcript.open_calls.is_empty() { self.ports.waits.spent().await? } else { None },
+                compact: self.wants_compaction(&transcript),
             };
-            let interrupt = match next(&transcript, &facts) {
+            let interrupt = match next(&transcript, &facts, &standings) {
                 Next::Abort => Some(Interrupt::Cancel),
                 Next::HandOver => Some(Interrupt::HandOver),
                 Next::Fail(why) => return self.fail(Vec::new(), why).await,
@@ -166,10 +197,35 @@ impl Attempt<'_> {
                     self.reject(&calls).await?;
                     None
                 }
+                Next::Tell(known) => {
+                    let results: Vec<NewEvent> =
+                        known.iter().map(|(call, output)| events::tool_result(call, output)).collect();
+                    for result in results {
+                        self.ports.desk.commit(vec![result]).await?;
+                    }
+                    None
+                }
+                Next::Open(calls) => {
+                    for call in calls {
+                        self.ports.waits.open(call).await?;
+                    }
+                    None
+                }
                 Next::RunTools(calls) => {
-                    let calls: Vec<ToolCall> = calls.into_iter().cloned().collect();
+                    let calls: Vec<ToolCall> = calls.into_iter().map(to_run).collect();
                     self.run_tools(&calls).await?
                 }
+                Next::Park(reason, until) => {
+                    if self.ports.waits.park(reason, until).await? {
+                        return Ok(Ended::Parked);
+                    }
+                    None
+                }
+                Next::Compact => match self.compact().await? {
+                    Compacted::Ended(ended) => return Ok(ended),
+                    Compacted::GoOn => None,
+                    Compacted::Interrupted(interrupt) => Some(interrupt),
+                },
                 Next::Generate => match self.generate().await? {
                     Generated::Ended(ended) => return Ok(ended),
                     Generated::GoOn => None,
@@ -194,6 +250,23 @@ impl Attempt<'_> {
                     return Ok(Ended::HandedOver);
                 }
             }
+        }
+    }
+
+    /// Where the open calls stand, in their order. What is cut is not asked about: it gets its result anyhow (S4a).
+    async fn standings(&self, transcript: &Transcript<'_>) -> Result<Vec<Standing>, DeskError> {
+        if transcript.open_calls.is_empty() || transcript.open_calls.iter().any(|open| open.cut) {
+            return Ok(Vec::new());
+        }
+        let calls: Vec<ToolCall> = transcript.open_calls.iter().map(|open| open.call.clone()).collect();
+        self.ports.waits.standings(&calls).await
+    }
+
+    fn wants_compaction(&self, transcript: &Transcript<'_>) -> bool {
+        match self.compaction {
+            Compaction::WhenFull => self.run.window.is_full(context_tokens(transcript)),
+            Compaction::Wanted | Compaction::Overflowed => true,
+            Compaction::Done => false,
         }
     }
 
@@ -265,6 +338,10 @@ impl Attempt<'_> {
     async fn abort(&mut self, said: Said) -> Result<Ended, DeskError> {
         self.refresh().await?;
         let transcript = self.history.transcript(self.run.watermark);
+        let open: Vec<ToolCall> = transcript.open_calls.iter().map(|open| open.call.clone()).collect();
+        if !open.is_empty() {
+            self.ports.waits.abandon(&open).await?; // H4
+        }
         let output = ToolOutput::error("not finished: the run was cancelled");
         let mut last: Vec<NewEvent> =
             transcript.open_calls.iter().map(|open| events::tool_result(open.call, &output)).collect();
@@ -304,6 +381,15 @@ impl Attempt<'_> {
         at: Option<Seq>,
     ) -> Result<SettleAnswer, DeskError> {
         self.ports.desk.settle(outcome, events, at).await
+    }
+}
+
+/// A call with the arguments that it is to be run with (H3).
+fn to_run(run: ToRun<'_>) -> ToolCall {
+    let call = run.call.clone();
+    match run.edited {
+        Some(arguments) => ToolCall { arguments, ..call },
+        None => call,
     }
 }
 

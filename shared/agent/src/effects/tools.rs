@@ -1,5 +1,8 @@
 //! The tools of a turn: side by side, each result committed as it comes (I7).
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use keel_kernel::event::ToolCall;
@@ -8,23 +11,34 @@ use tokio::time::Instant;
 
 use super::{Attempt, Interrupt, events, interrupted};
 use crate::desk::DeskError;
-use crate::tool::ToolOutput;
+use crate::tool::{Policy, ToolOutput, Tools};
 
 impl Attempt<'_> {
     /// Runs the calls. What an interrupt stops has no result: a successor runs it again, or a cancel answers it.
     pub(super) async fn run_tools(&mut self, calls: &[ToolCall]) -> Result<Option<Interrupt>, DeskError> {
         let tools = self.ports.tools;
-        let mut running: FuturesUnordered<_> = calls
-            .iter()
-            .map(|call| async move {
-                let started = Instant::now();
-                let output = match call.arguments.is_object() || call.arguments.is_null() {
-                    true => tools.call(call).await,
-                    false => ToolOutput::error("not run: the arguments are no JSON object"),
-                };
-                (call, output, started.elapsed())
-            })
-            .collect();
+        let specs = tools.specs();
+        let policy = |call: &ToolCall| {
+            specs
+                .iter()
+                .find(|spec| spec.name == call.name)
+                .map(|spec| spec.policy.clone())
+                .unwrap_or_default()
+        };
+        // Calls that may not run side by side share a lane, in the order of the message.
+        let mut lanes: Vec<VecDeque<(&ToolCall, Policy)>> = Vec::new();
+        let mut shared: VecDeque<(&ToolCall, Policy)> = VecDeque::new();
+        for call in calls {
+            let policy = policy(call);
+            if policy.sequential {
+                shared.push_back((call, policy));
+            } else {
+                lanes.push(VecDeque::from([(call, policy)]));
+            }
+        }
+        lanes.push(shared);
+        let mut running: FuturesUnordered<_> =
+            lanes.into_iter().filter_map(|lane| run_first(tools, lane)).collect();
         let mut signals = self.signals.clone();
         let mut stop = Box::pin(interrupted(&mut signals));
         loop {
@@ -32,7 +46,8 @@ impl Attempt<'_> {
                 biased;
                 interrupt = &mut stop => return interrupt.map(Some),
                 done = running.next() => {
-                    let Some((call, output, took)) = done else { return Ok(None) };
+                    let Some(Ran { call, output, took, rest }) = done else { return Ok(None) };
+                    running.extend(run_first(tools, rest));
                     self.ports.desk.commit(vec![events::tool_result(call, &output)]).await?;
                     self.tally.calls += 1;
                     if self.tally.timings.len() < events::TIMINGS_MAX {
@@ -47,4 +62,32 @@ impl Attempt<'_> {
             }
         }
     }
+}
+
+/// A call that has run, and what waits behind it.
+struct Ran<'a> {
+    call: &'a ToolCall,
+    output: ToolOutput,
+    took: Duration,
+    rest: VecDeque<(&'a ToolCall, Policy)>,
+}
+
+/// Runs the first call of a lane, within its time.
+fn run_first<'a>(
+    tools: &'a dyn Tools,
+    mut lane: VecDeque<(&'a ToolCall, Policy)>,
+) -> Option<impl Future<Output = Ran<'a>>> {
+    let (call, policy) = lane.pop_front()?;
+    Some(async move {
+        let started = Instant::now();
+        let output = if call.arguments.is_object() || call.arguments.is_null() {
+            let time = Duration::from_millis(policy.timeout_ms);
+            tokio::time::timeout(time, tools.call(call)).await.unwrap_or_else(|_| {
+                ToolOutput::error(format!("the tool did not answer within {} ms", policy.timeout_ms))
+            })
+        } else {
+            ToolOutput::error("not run: the arguments are no JSON object")
+        };
+        Ran { call, output, took: started.elapsed(), rest: lane }
+    })
 }

@@ -11,10 +11,11 @@
 //! | `!limit` | stops at the token limit; calls before it are cut |
 //! | `!error TEXT` | fails |
 //! | `!fail N` | fails in the first N attempts |
+//! | `!overflow N` | fails where the request has more than N words, as one that is too long |
 //! | `!hang` | never ends |
 //! | `!then` | what follows is for the next turn |
 //!
-//! A turn past the last section tells what the tools said.
+//! A turn past the last section tells what the tools said. Asked for a summary, it counts what it was given.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,7 +24,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use serde_json::Value;
 
-use super::{Answer, Block, Delta, Message, Provider, Request, StopReason, Usage};
+use super::{Answer, Block, Delta, Message, Provider, Request, StopReason, Usage, text_of};
+use crate::compact;
 
 /// The provider's and the model's name.
 pub const NAME: &str = "fake";
@@ -62,21 +64,15 @@ enum Step {
     Give(Delta),
 }
 
-/// A message's text.
-fn text_of(payload: &Value) -> String {
-    match (payload.get("text"), payload.get("content")) {
-        (Some(Value::String(text)), _) => text.clone(),
-        (_, Some(Value::Array(blocks))) => {
-            let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
-            texts.join("")
-        }
-        _ => String::new(),
-    }
-}
-
 /// What the model does about a request.
 fn play(request: &Request) -> VecDeque<Step> {
     let messages = &request.messages;
+    if request.system.as_deref() == Some(compact::INSTRUCTIONS) {
+        let mut playing = Playing::default();
+        let said = messages.iter().map(message_words).sum::<u64>();
+        playing.say(&format!("A summary of {said} words."));
+        return playing.end(request);
+    }
     let newest = messages.iter().rposition(|message| matches!(message, Message::User(_)));
     let script = newest.map_or(String::new(), |at| match &messages[at] {
         Message::User(payload) => text_of(payload),
@@ -89,7 +85,7 @@ fn play(request: &Request) -> VecDeque<Step> {
     match turns.nth(turn) {
         Some(section) if !directives.is_empty() => {
             for line in section {
-                playing.follow(line, request.attempt);
+                playing.follow(line, request);
             }
         }
         _ => playing.say(&heard(messages)),
@@ -124,10 +120,28 @@ struct Playing {
     calls: Vec<Block>,
     stop: Option<StopReason>,
     error: Option<String>,
+    overflow: bool,
+}
+
+fn words(text: &str) -> u64 {
+    text.split_whitespace().count() as u64
+}
+
+fn message_words(message: &Message) -> u64 {
+    match message {
+        Message::Summary(text) => words(text),
+        Message::User(payload) | Message::Assistant(payload) | Message::ToolResult(payload) => {
+            words(&text_of(payload))
+        }
+    }
+}
+
+fn heard_words(request: &Request) -> u64 {
+    request.messages.iter().map(message_words).sum()
 }
 
 impl Playing {
-    fn follow(&mut self, line: &str, attempt: u32) {
+    fn follow(&mut self, line: &str, request: &Request) {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = |text: Option<&str>| text.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
         match verb {
@@ -151,8 +165,13 @@ impl Playing {
             "!limit" => self.stop = Some(StopReason::MaxTokens),
             "!hang" => self.steps.push_back(Step::Hang),
             "!error" => self.fail(rest),
-            "!fail" if u64::from(attempt) <= number(Some(rest)) => self.fail("it fails for now"),
+            "!fail" if u64::from(request.attempt) <= number(Some(rest)) => self.fail("it fails for now"),
             "!fail" => {}
+            "!overflow" if heard_words(request) > number(Some(rest)) => {
+                self.fail("the request is longer than the window");
+                self.overflow = true;
+            }
+            "!overflow" => {}
             unknown => self.say(&format!("(no directive {unknown})")),
         }
     }
@@ -178,21 +197,14 @@ impl Playing {
             self.say("Done.");
         }
         let default = if self.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        let words = |text: &str| text.split_whitespace().count() as u64;
-        let input = request.messages.iter().map(|message| match message {
-            Message::Summary(text) => words(text),
-            Message::User(payload) | Message::Assistant(payload) | Message::ToolResult(payload) => {
-                words(&text_of(payload))
-            }
-        });
-        let usage = Usage { input: input.sum(), output: words(&self.text), ..Usage::default() };
+        let usage = Usage { input: heard_words(request), output: words(&self.text), ..Usage::default() };
         let mut content = Vec::new();
         if !self.text.is_empty() {
             content.push(Block::Text { text: self.text });
         }
         content.extend(self.calls);
         let stop_reason = self.stop.unwrap_or(default);
-        let done = Answer { content, stop_reason, usage, error: self.error };
+        let done = Answer { content, stop_reason, usage, error: self.error, overflow: self.overflow };
         self.steps.push_back(Step::Give(Delta::Done(done)));
         self.steps
     }

@@ -3,6 +3,8 @@
 
 pub mod fake;
 
+use std::borrow::Cow;
+
 use futures_util::stream::BoxStream;
 use keel_kernel::transcript::Entry;
 use serde::Serialize;
@@ -32,7 +34,7 @@ impl Message {
             ),
             Entry::User(event) => Message::User(event.payload.value().clone()),
             Entry::Assistant(event) => Message::Assistant(event.payload.value().clone()),
-            Entry::ToolResult(event) => Message::ToolResult(event.payload.value().clone()),
+            Entry::ToolResult(event) => Message::ToolResult(shown_result(event.payload.value())),
             Entry::Orphan(call) => Message::ToolResult(json!({
                 "toolCallId": call.id,
                 "toolName": call.name,
@@ -40,6 +42,44 @@ impl Message {
                 "isError": true,
             })),
         }
+    }
+}
+
+/// The most of a tool's output that a model is shown, in bytes. The ledger holds all that was kept of it.
+pub const OUTPUT_SHOWN: usize = 32 * 1024;
+
+/// A tool's output as a model is shown it.
+pub(crate) fn cut_output(text: &str) -> Cow<'_, str> {
+    if text.len() <= OUTPUT_SHOWN {
+        return Cow::Borrowed(text);
+    }
+    // The end of an output often says how it ended.
+    let head = text.floor_char_boundary(OUTPUT_SHOWN * 3 / 4);
+    let tail = text.ceil_char_boundary(text.len() - OUTPUT_SHOWN / 4);
+    let left_out = tail - head;
+    Cow::Owned(format!(
+        "{}\n[{left_out} of {} bytes are left out here; the result is kept whole in the session's events]\n{}",
+        &text[..head],
+        text.len(),
+        &text[tail..]
+    ))
+}
+
+fn shown_result(payload: &Value) -> Value {
+    let text = text_of(payload);
+    let mut shown = payload.clone();
+    if let Cow::Owned(cut) = cut_output(&text) {
+        shown["content"] = json!([{ "type": "text", "text": cut }]);
+    }
+    shown
+}
+
+/// A message's text.
+pub(crate) fn text_of(payload: &Value) -> String {
+    match (payload.get("text"), payload.get("content")) {
+        (Some(Value::String(text)), _) | (_, Some(Value::String(text))) => text.clone(),
+        (_, Some(Value::Array(blocks))) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+        _ => String::new(),
     }
 }
 
@@ -119,7 +159,7 @@ pub enum Block {
 }
 
 /// Tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// Read, from the provider's cache or not.
@@ -132,6 +172,9 @@ pub struct Usage {
     /// Of what was read: put into the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
+    /// What it cost in US dollars, where the prices are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -140,11 +183,14 @@ fn is_zero(number: &u64) -> bool {
 
 impl Usage {
     /// The sum of both.
-    pub(crate) fn add(&mut self, other: Usage) {
+    pub fn add(&mut self, other: Usage) {
         self.input += other.input;
         self.output += other.output;
         self.cache_read += other.cache_read;
         self.cache_write += other.cache_write;
+        if let Some(cost) = other.cost_usd {
+            self.cost_usd = Some(self.cost_usd.unwrap_or(0.0) + cost);
+        }
     }
 }
 
@@ -159,6 +205,8 @@ pub struct Answer {
     pub usage: Usage,
     /// With [`StopReason::Error`]: what happened, fit for the ledger.
     pub error: Option<String>,
+    /// With [`StopReason::Error`]: the request was longer than the model's window.
+    pub overflow: bool,
 }
 
 impl Answer {
@@ -169,7 +217,22 @@ impl Answer {
             stop_reason: StopReason::Error,
             usage: Usage::default(),
             error: Some(error.into()),
+            overflow: false,
         }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> String {
+        let texts = self.content.iter().filter_map(|block| match block {
+            Block::Text { text } => Some(text.as_str()),
+            Block::ToolCall { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
+        });
+        texts.collect()
+    }
+
+    /// A failure because the request was longer than the model's window.
+    pub fn overflowed(error: impl Into<String>) -> Answer {
+        Answer { overflow: true, ..Answer::failed(error) }
     }
 }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use keel_kernel::event::ToolCall;
 use serde_json::{Value, json};
 
-use super::{ToolOutput, ToolSpec, Tools};
+use super::{Policy, ToolOutput, ToolSpec, Tools};
 
 /// `echo`, `sleep`, `fail` and `clock`.
 pub struct Builtin {
@@ -31,6 +31,7 @@ impl Tools for Builtin {
             name: name.to_owned(),
             description: description.to_owned(),
             parameters: json!({ "type": "object", "properties": properties }),
+            policy: Policy { timeout_ms: 2 * SLEEP_MAX_MS, ..Policy::default() },
         };
         vec![
             spec("echo", "Returns its arguments.", json!({})),

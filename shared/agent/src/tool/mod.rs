@@ -2,10 +2,13 @@
 //! goes on.
 
 pub mod builtin;
+pub mod policy;
 
 use async_trait::async_trait;
 use keel_kernel::event::ToolCall;
 use serde_json::Value;
+
+pub use policy::Policy;
 
 /// A tool as a model is told of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +19,8 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON Schema of its arguments.
     pub parameters: Value,
+    /// How it may be used. The model is not told.
+    pub policy: Policy,
 }
 
 /// What a tool gave.

@@ -2,6 +2,8 @@
 //! time.
 
 mod answering;
+mod compacting;
 mod ending;
 mod sizes;
 mod support;
+mod waiting;

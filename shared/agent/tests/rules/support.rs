@@ -1,16 +1,19 @@
 //! A ledger in memory under the kernel's real rules, and the desk of each of its owners.
 
 mod owner;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use keel_agent::compact::Window;
 use keel_agent::tool::builtin::Builtin;
-use keel_agent::{Desk, DeskError, Partial, RunContext, SettleAnswer};
+use keel_agent::{Desk, DeskError, Partial, RunContext, SettleAnswer, Standing};
 use keel_kernel::commit::{Commit, decide};
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
+use keel_kernel::transcript::History;
 use keel_kernel::{
     CommitId, Decision, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent,
     OwnerId, Payload, Refusal, Seq, StateOwner,
@@ -21,6 +24,7 @@ use tokio::time::Instant;
 
 use owner::Counting;
 pub(crate) use owner::{Owner, Recording};
+pub(crate) use waits::MemoryWaits;
 
 /// How long leases hold, and how long a failed attempt waits, in milliseconds.
 pub(crate) const LEASE_MS: u64 = 60_000;
@@ -34,6 +38,18 @@ struct Row {
     partials: Vec<Partial>,
 }
 
+/// What the waiting of a session depends on.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// The standing of each call, by the tool's name; a tool that is not here is ready.
+    pub(crate) standings: BTreeMap<String, Standing>,
+    /// What was opened, and what was abandoned.
+    pub(crate) opened: Vec<String>,
+    pub(crate) abandoned: Vec<String>,
+    /// H5: the session may spend so many tokens.
+    pub(crate) budget: Option<u64>,
+}
+
 type Hook = Box<dyn FnOnce(&Ledger) + Send>;
 
 /// A session's ledger.
@@ -41,7 +57,10 @@ pub(crate) struct Ledger {
     row: Mutex<Row>,
     started: Instant,
     ids: AtomicU64,
+    pub(crate) outside: Mutex<Outside>,
     before_settle: Mutex<VecDeque<Hook>>,
+    /// Happens right before the next park is decided.
+    before_park: Mutex<VecDeque<Hook>>,
     /// S2: a settle that brings a run.finished is refused.
     pub(crate) refuse_summaries: Mutex<bool>,
     /// R3: chunks from this index on do not reach the store.
@@ -53,7 +72,7 @@ pub(crate) struct Ledger {
     pub(crate) lose_answer: Mutex<bool>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no test panics with it held")
 }
 
@@ -65,7 +84,9 @@ impl Ledger {
             row: Mutex::new(row),
             started: Instant::now(),
             ids: AtomicU64::new(0),
+            outside: Mutex::default(),
             before_settle: Mutex::default(),
+            before_park: Mutex::default(),
             refuse_summaries: Mutex::default(),
             partials_fail_from: Mutex::default(),
             lost: Mutex::default(),
@@ -114,8 +135,35 @@ impl Ledger {
 
     pub(crate) fn close(&self) {
         let row = &mut *locked(&self.row);
-        let decision = run::close(&row.head).expect("it is open");
+        let decision = run::close(&row.head, self.now()).expect("it is open");
         row.write(decision).expect("no keys");
+    }
+
+    /// A client asks for a compaction.
+    pub(crate) fn ask_compaction(&self) {
+        let row = &mut *locked(&self.row);
+        let decision =
+            run::ask_compaction(&row.head, self.now()).expect("native and open").expect("not asked yet");
+        row.write(decision).expect("no keys");
+    }
+
+    /// Something happened that the run may wait for.
+    pub(crate) fn nudge(&self) {
+        let row = &mut *locked(&self.row);
+        if let Some(decision) = run::nudge(&row.head, self.now()) {
+            row.write(decision).expect("no keys");
+        }
+    }
+
+    /// Says where the calls of a tool stand from now on.
+    pub(crate) fn stands(&self, tool: &str, standing: Standing) {
+        locked(&self.outside).standings.insert(tool.to_owned(), standing);
+        self.nudge();
+    }
+
+    /// Does this right before the next park is decided.
+    pub(crate) fn before_park(&self, hook: impl FnOnce(&Ledger) + Send + 'static) {
+        locked(&self.before_park).push_back(Box::new(hook));
     }
 
     /// Does this right before the next settle is decided.
@@ -139,12 +187,16 @@ impl Ledger {
             model: None,
             system: None,
             backoff_ms: BACKOFF_MS,
+            window: Window::default(),
+            compact: row.head.compact,
         };
         Owner {
-            desk: MemoryDesk { ledger: self.clone(), token },
+            desk: MemoryDesk { ledger: self.clone(), token: token.clone() },
+            waits: MemoryWaits::new(self.clone(), token),
             context,
             signals: watch::Sender::default(),
             provider: Recording::default(),
+            slow_ms: 0,
             tools: Arc::new(Counting::new(Builtin::new(|| "noon".to_owned()))),
         }
     }
@@ -278,6 +330,15 @@ fn refused(refusal: Refusal) -> DeskError {
 
 #[async_trait]
 impl Desk for MemoryDesk {
+    async fn history(&self) -> Result<History, DeskError> {
+        let row = locked(&self.ledger.row);
+        let state = row.head.ledger.clone();
+        let (waiting, from) = state.shown();
+        let shown = |event: &&Event| event.seq >= from || waiting.contains(&event.seq);
+        let events = row.events.iter().filter(shown).cloned().collect();
+        History::resume(state.clone(), events).map_err(DeskError::Refused)
+    }
+
     async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError> {
         let row = locked(&self.ledger.row);
         Ok(row.events.iter().filter(|event| event.seq > after).cloned().collect())

@@ -1,10 +1,12 @@
 //! An owner's attempt, and a record of what it asked and ran.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
 use keel_agent::provider::fake::Fake;
 use keel_agent::provider::{Delta, Message, Request};
 use keel_agent::tool::builtin::Builtin;
@@ -15,12 +17,13 @@ use keel_kernel::run;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{MemoryDesk, locked};
+use super::{MemoryDesk, MemoryWaits, locked};
 
 /// The fake, and what it was asked.
 #[derive(Default)]
 pub(crate) struct Recording {
     requests: Mutex<Vec<Request>>,
+    slow_ms: AtomicU64,
 }
 
 impl Recording {
@@ -49,7 +52,9 @@ impl Provider for Recording {
 
     fn stream(&self, request: Request) -> BoxStream<'static, Delta> {
         locked(&self.requests).push(request.clone());
-        Fake.stream(request)
+        let slow = sleep(Duration::from_millis(self.slow_ms.load(Ordering::Relaxed)));
+        let answer = Fake.stream(request);
+        stream::once(slow).flat_map(|()| stream::empty()).chain(answer).boxed()
     }
 }
 
@@ -88,6 +93,9 @@ pub(crate) struct Owner {
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) provider: Recording,
     pub(crate) tools: Arc<Counting>,
+    pub(crate) waits: MemoryWaits,
+    /// How long the model thinks before its first word, in milliseconds.
+    pub(crate) slow_ms: u64,
 }
 
 impl Owner {
@@ -98,8 +106,10 @@ impl Owner {
 
     pub(crate) async fn answer_with(&self, tools: &dyn Tools) -> Result<Ended, DeskError> {
         let ledger = self.desk.ledger.clone();
+        self.provider.slow_ms.store(self.slow_ms, Ordering::Relaxed);
         let new_id = move || ledger.unique("gen");
-        let ports = Ports { desk: &self.desk, provider: &self.provider, tools, new_id: &new_id };
+        let ports =
+            Ports { desk: &self.desk, provider: &self.provider, tools, waits: &self.waits, new_id: &new_id };
         let ended = answer(ports, &self.context, self.signals.subscribe()).await;
         if matches!(ended, Ok(Ended::Lost) | Err(_)) {
             *locked(&self.desk.ledger.lost) = true;
@@ -125,7 +135,9 @@ impl Owner {
     /// A client cancels, and the owner hears of it.
     pub(crate) fn cancel(&self) {
         let row = &mut *locked(&self.desk.ledger.row);
-        let decision = run::cancel(&row.head).expect("native and open").expect("something to cancel");
+        let decision = run::cancel(&row.head, self.desk.ledger.now())
+            .expect("native and open")
+            .expect("something to cancel");
         row.write(decision).expect("no keys");
         self.signals.send_modify(|signals| signals.cancel = true);
     }

@@ -1,0 +1,85 @@
+//! K: a summary in the place of a context's beginning, by the session's own model.
+
+use futures_util::StreamExt as _;
+use serde_json::json;
+
+use super::{Attempt, Compaction, Ended, Interrupt, events, interrupted};
+use crate::compact::{self, Cut};
+use crate::desk::DeskError;
+use crate::provider::{Answer, Delta, Message, Request, StopReason};
+
+/// What became of it.
+pub(super) enum Compacted {
+    /// The attempt is over.
+    Ended(Ended),
+    /// Decide again.
+    GoOn,
+    /// It was stopped.
+    Interrupted(Interrupt),
+}
+
+impl Attempt<'_> {
+    /// K1, K3: an input that comes meanwhile is in the ledger, unanswered, and kept.
+    pub(super) async fn compact(&mut self) -> Result<Compacted, DeskError> {
+        let why = std::mem::replace(&mut self.compaction, Compaction::Done);
+        let keep = match why {
+            // What was kept before was too long.
+            Compaction::Overflowed => self.run.window.keep / 2,
+            Compaction::WhenFull | Compaction::Wanted | Compaction::Done => self.run.window.keep,
+        };
+        let transcript = self.history.transcript(self.run.watermark);
+        let Some(cut) = compact::plan(&transcript, self.history.seq(), keep) else {
+            return Ok(Compacted::GoOn); // it is as short as it can be; the model decides
+        };
+        let answer = match self.summarise(&cut).await? {
+            Ok(answer) => answer,
+            Err(interrupt) => {
+                self.compaction = why;
+                return Ok(Compacted::Interrupted(interrupt));
+            }
+        };
+        self.tally.usage.add(answer.usage);
+        self.ports.waits.spend(answer.usage).await;
+        let written = answer.text();
+        if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) || written.is_empty() {
+            let error = answer.error.as_deref().unwrap_or("the summary is empty");
+            let why = format!("the context could not be summarised: {error}");
+            return self.fail(Vec::new(), &why).await.map(Compacted::Ended);
+        }
+        let payload = json!({
+            "summary": events::fit(&compact::summary(&written, &cut)),
+            "firstKeptSeq": cut.first_kept,
+            "tokensBefore": cut.tokens_before,
+            "provider": self.ports.provider.name(),
+            "model": self.ports.provider.model(self.run.model.as_deref()),
+            "usage": answer.usage,
+        });
+        self.ports.desk.commit(vec![events::compaction(&payload)]).await?;
+        Ok(Compacted::GoOn)
+    }
+
+    async fn summarise(&self, cut: &Cut) -> Result<Result<Answer, Interrupt>, DeskError> {
+        let request = Request {
+            model: self.run.model.clone(),
+            system: Some(compact::INSTRUCTIONS.to_owned()),
+            messages: vec![Message::User(json!({ "text": cut.conversation }))],
+            tools: Vec::new(),
+            attempt: self.run.attempt,
+            generation_id: (self.ports.new_id)(),
+        };
+        let mut deltas = self.ports.provider.stream(request);
+        let mut signals = self.signals.clone();
+        let mut stop = Box::pin(interrupted(&mut signals));
+        loop {
+            tokio::select! {
+                biased;
+                interrupt = &mut stop => return Ok(Err(interrupt?)),
+                delta = deltas.next() => match delta {
+                    Some(Delta::Text(_)) => {}
+                    Some(Delta::Done(answer)) => return Ok(Ok(answer)),
+                    None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
+                },
+            }
+        }
+    }
+}

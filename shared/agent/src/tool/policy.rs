@@ -1,0 +1,127 @@
+//! How a tool may be used: who must agree, how long it may take, what may run beside it. Pure.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A tool's policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Policy {
+    /// Whether a person must agree to a call (H3).
+    pub approval: Approval,
+    /// Calls of such tools run one after the other, in the order of the message.
+    pub sequential: bool,
+    /// How long a call may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long a decision stays open, in milliseconds.
+    pub approval_ms: u64,
+}
+
+/// The longest that a call may take, in milliseconds: well within a function's time.
+pub const TIMEOUT_MAX_MS: u64 = 600_000;
+/// The longest that a decision may stay open, in milliseconds: thirty days.
+pub const APPROVAL_MAX_MS: u64 = 30 * 24 * 3_600_000;
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            approval: Approval::Never,
+            sequential: false,
+            timeout_ms: 120_000,
+            approval_ms: 24 * 3_600_000,
+        }
+    }
+}
+
+/// Whether a person must agree.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approval {
+    /// Never.
+    #[default]
+    Never,
+    /// To every call.
+    Always,
+    /// To calls whose arguments meet any of these.
+    When(Vec<Condition>),
+}
+
+/// A condition on arguments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Condition {
+    /// A JSON pointer into the arguments.
+    pub pointer: String,
+    /// What stands there is a number above this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<f64>,
+    /// What stands there is one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_of: Option<Vec<Value>>,
+    /// What stands there is none of these, or nothing stands there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub none_of: Option<Vec<Value>>,
+}
+
+impl Condition {
+    /// Whether arguments meet it. With no bound, it is met where anything stands.
+    fn is_met(&self, arguments: &Value) -> bool {
+        let found = arguments.pointer(&self.pointer);
+        let is_in =
+            |values: &[Value]| found.is_some_and(|found| values.iter().any(|value| same(value, found)));
+        if self.above.is_none() && self.one_of.is_none() && self.none_of.is_none() {
+            return found.is_some();
+        }
+        self.above.is_some_and(|above| found.and_then(Value::as_f64).is_some_and(|number| number > above))
+            || self.one_of.as_deref().is_some_and(is_in)
+            || self.none_of.as_deref().is_some_and(|values| !is_in(values))
+    }
+}
+
+/// Numbers by value: `1` is `1.0` (I4).
+fn same(one: &Value, other: &Value) -> bool {
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),
+        _ => one == other,
+    }
+}
+
+impl Policy {
+    /// H3: whether a call with these arguments wants a person's agreement.
+    pub fn asks(&self, arguments: &Value) -> bool {
+        match &self.approval {
+            Approval::Never => false,
+            Approval::Always => true,
+            // Arguments that cannot be looked into might hold anything.
+            Approval::When(_) if !arguments.is_object() => true,
+            Approval::When(conditions) => conditions.iter().any(|condition| condition.is_met(arguments)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn h3_a_rule_on_arguments_decides_which_calls_ask() {
+        let policy =
+            |approval: Value| -> Policy { serde_json::from_value(json!({ "approval": approval })).unwrap() };
+        let asks = |approval: Value, arguments: Value| policy(approval).asks(&arguments);
+        assert!(!asks(json!("never"), json!({})));
+        assert!(asks(json!("always"), json!({})));
+        let above = json!({ "when": [{ "pointer": "/amount", "above": 100 }] });
+        assert!(asks(above.clone(), json!({ "amount": 100.5 })));
+        assert!(!asks(above.clone(), json!({ "amount": 100 })));
+        assert!(!asks(above.clone(), json!({})));
+        assert!(asks(above, json!("not an object")), "what cannot be looked into asks");
+        let one_of = json!({ "when": [{ "pointer": "/to/0", "oneOf": ["x", 1] }] });
+        assert!(asks(one_of.clone(), json!({ "to": ["x"] })) && asks(one_of.clone(), json!({ "to": [1.0] })));
+        assert!(!asks(one_of, json!({ "to": ["y"] })));
+        let none_of = json!({ "when": [{ "pointer": "/host", "noneOf": ["a.example"] }] });
+        assert!(asks(none_of.clone(), json!({})) && !asks(none_of, json!({ "host": "a.example" })));
+        assert!(asks(json!({ "when": [{ "pointer": "/force" }] }), json!({ "force": false })));
+    }
+}

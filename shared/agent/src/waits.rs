@@ -1,0 +1,81 @@
+//! What a run may have to wait for (H): decisions, children, budgets. A port, beside the desk.
+
+use async_trait::async_trait;
+use keel_kernel::event::ToolCall;
+use keel_kernel::{Millis, WaitReason};
+use serde_json::Value;
+
+use crate::desk::DeskError;
+use crate::provider::Usage;
+use crate::tool::ToolOutput;
+
+/// Where an open call stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Standing {
+    /// It may run: as it is, or with these arguments instead (H3).
+    Ready(Option<Value>),
+    /// Its result is known without running it: denied, expired, or given by a child.
+    Known(ToolOutput),
+    /// Its decision must be opened, or its child begun.
+    Unopened,
+    /// It waits, until this moment at the longest.
+    Waits(WaitReason, Option<Millis>),
+}
+
+/// What runs wait for.
+#[async_trait]
+pub trait Waits: Send + Sync {
+    /// Where each of these calls stands now. What happens after this look is not missed: see [`park`](Self::park).
+    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError>;
+
+    /// Opens a call's decision, or begins its child. Doing it again is safe.
+    async fn open(&self, call: &ToolCall) -> Result<(), DeskError>;
+
+    /// H4: the calls will have no result but an error: their children are cancelled, their decisions withdrawn.
+    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), DeskError>;
+
+    /// H5: whether a budget is reached; if so, when it may have changed by itself.
+    async fn spent(&self) -> Result<Option<Reached>, DeskError>;
+
+    /// H5: counts what a request took.
+    async fn spend(&self, usage: Usage);
+
+    /// H1: parks the run. False: something happened since the last look, so look again.
+    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, DeskError>;
+}
+
+/// H5: a budget is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// When to look again although nobody says so.
+    pub until: Option<Millis>,
+}
+
+/// A session that never waits.
+#[derive(Clone, Copy, Debug)]
+pub struct NoWaits;
+
+#[async_trait]
+impl Waits for NoWaits {
+    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError> {
+        Ok(vec![Standing::Ready(None); calls.len()])
+    }
+
+    async fn open(&self, _call: &ToolCall) -> Result<(), DeskError> {
+        Ok(())
+    }
+
+    async fn abandon(&self, _calls: &[ToolCall]) -> Result<(), DeskError> {
+        Ok(())
+    }
+
+    async fn spent(&self) -> Result<Option<Reached>, DeskError> {
+        Ok(None)
+    }
+
+    async fn spend(&self, _usage: Usage) {}
+
+    async fn park(&self, _reason: WaitReason, _until: Option<Millis>) -> Result<bool, DeskError> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,73 @@
+//! What a session waits for, as a test says.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use keel_agent::provider::Usage;
+use keel_agent::waits::Reached;
+use keel_agent::{DeskError, Standing, Waits};
+use keel_kernel::event::ToolCall;
+use keel_kernel::{LeaseToken, Millis, RunStatus, WaitReason, run};
+
+use super::{Ledger, locked, refused};
+
+pub(crate) struct MemoryWaits {
+    ledger: Arc<Ledger>,
+    token: LeaseToken,
+    seen: Mutex<u64>,
+}
+
+impl MemoryWaits {
+    pub(super) fn new(ledger: Arc<Ledger>, token: LeaseToken) -> Self {
+        Self { ledger, token, seen: Mutex::new(0) }
+    }
+
+    fn look(&self) {
+        *locked(&self.seen) = self.ledger.head().run.nudges;
+    }
+}
+
+#[async_trait]
+impl Waits for MemoryWaits {
+    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError> {
+        self.look();
+        let outside = locked(&self.ledger.outside);
+        let standing = |call: &ToolCall| outside.standings.get(&call.name).cloned();
+        Ok(calls.iter().map(|call| standing(call).unwrap_or(Standing::Ready(None))).collect())
+    }
+
+    async fn open(&self, call: &ToolCall) -> Result<(), DeskError> {
+        let outside = &mut *locked(&self.ledger.outside);
+        outside.opened.push(call.name.clone());
+        outside.standings.insert(call.name.clone(), Standing::Waits(WaitReason::Decision, None));
+        Ok(())
+    }
+
+    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), DeskError> {
+        let names = calls.iter().map(|call| call.name.clone());
+        locked(&self.ledger.outside).abandoned.extend(names);
+        Ok(())
+    }
+
+    async fn spent(&self) -> Result<Option<Reached>, DeskError> {
+        self.look();
+        let spent = self.ledger.head().ledger.spent.tokens;
+        let most = locked(&self.ledger.outside).budget;
+        Ok(most.filter(|most| spent >= *most).map(|_| Reached { until: None }))
+    }
+
+    async fn spend(&self, _usage: Usage) {}
+
+    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, DeskError> {
+        let hook = locked(&self.ledger.before_park).pop_front();
+        if let Some(hook) = hook {
+            hook(&self.ledger);
+        }
+        let row = &mut *locked(&self.ledger.row);
+        match run::park(&row.head, &self.token, *locked(&self.seen), reason, until).map_err(refused)? {
+            Some(decision) => row.write(decision).map_err(refused)?,
+            None => return Ok(false),
+        }
+        Ok(row.head.run.status == RunStatus::Waiting)
+    }
+}
