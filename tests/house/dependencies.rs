@@ -59,7 +59,7 @@ fn floor(package: &str) -> u8 {
     match package {
         "keel-kernel" => 0,
         "keel-ledger" | "keel-agent" => 1,
-        "keel-web" | "keel-models" | "keel-embedded" => 2,
+        "keel-web" | "keel-models" | "keel-settings" | "keel-embedded" => 2,
         "keel-lambda" => 3,
         "keel-fn-edge" | "keel-fn-kernel" | "keel-fn-worker" | "keel-fn-stream" => 4,
         "keel-local" => 5,

@@ -1,38 +1,62 @@
 //! The loop's desk over the ledger: it shows its token with every write, and remembers the head, so that a write needs
 //! no read before it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use keel_agent::{Desk, DeskError, Partial, SettleAnswer};
 use keel_kernel::run::Outcome;
+use keel_kernel::transcript::History;
 use keel_kernel::{Event, Head, LeaseToken, NewEvent, Refusal, Seq};
 use keel_ledger::dynamo::{Dynamo, PartialChunk};
-use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey};
+use keel_ledger::{Ledger, LedgerError, SessionKey, StoreError};
 
 pub(crate) struct LedgerDesk {
     ledger: Ledger,
     rows: Dynamo,
     at: SessionKey,
     token: LeaseToken,
-    head: Mutex<Head>,
+    known: Arc<Known>,
+}
+
+/// The newest head that the owner has seen.
+pub(crate) struct Known(Mutex<Head>);
+
+impl Known {
+    pub(crate) fn new(head: Head) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(head)))
+    }
+
+    pub(crate) fn get(&self) -> Head {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn remember(&self, head: Head) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
+    }
 }
 
 impl LedgerDesk {
-    pub(crate) fn new(ledger: Ledger, rows: Dynamo, at: SessionKey, claimed: Claimed) -> Self {
-        Self { ledger, rows, at, token: claimed.token, head: Mutex::new(claimed.head) }
+    pub(crate) fn new(
+        ledger: Ledger,
+        rows: Dynamo,
+        at: SessionKey,
+        token: LeaseToken,
+        known: Arc<Known>,
+    ) -> Self {
+        Self { ledger, rows, at, token, known }
     }
 
     fn known(&self) -> Option<Head> {
-        Some(self.head.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-
-    fn remember(&self, head: Head) {
-        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = head;
+        Some(self.known.get())
     }
 }
 
-fn desk_error(error: LedgerError) -> DeskError {
+pub(crate) fn store_error(error: StoreError) -> DeskError {
+    DeskError::Store(Box::new(error))
+}
+
+pub(crate) fn desk_error(error: LedgerError) -> DeskError {
     match error {
         LedgerError::Refused(Refusal::Fenced { .. } | Refusal::SessionClosed | Refusal::NotFound) => {
             DeskError::Lost
@@ -44,6 +68,12 @@ fn desk_error(error: LedgerError) -> DeskError {
 
 #[async_trait]
 impl Desk for LedgerDesk {
+    async fn history(&self) -> Result<History, DeskError> {
+        let head = self.known.get();
+        let events = self.ledger.shown_events(&self.at, &head).await.map_err(desk_error)?;
+        History::resume(head.ledger, events).map_err(DeskError::Refused)
+    }
+
     async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError> {
         self.ledger.all_events(&self.at, after).await.map_err(desk_error)
     }
@@ -54,7 +84,7 @@ impl Desk for LedgerDesk {
             .commit(&self.at, self.known(), Some(self.token.clone()), events)
             .await
             .map_err(desk_error)?;
-        self.remember(appended.head);
+        self.known.remember(appended.head);
         Ok(())
     }
 

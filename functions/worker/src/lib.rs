@@ -3,21 +3,30 @@
 //!
 //! A hint that comes twice, late or for nothing fails to claim and is dropped.
 
+pub mod children;
 mod desk;
+mod equip;
+mod waits;
 mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keel_agent::{DeskError, Ended, Ports, Provider, RunContext, Signals, Tools};
+use keel_agent::compact::Window;
+use keel_agent::tool::{ToolOutput, ToolSpec};
+use keel_agent::{Desk as _, DeskError, Ended, Ports, RunContext, SettleAnswer, Signals, Tools};
 use keel_kernel::OwnerId;
-use keel_kernel::run::NotClaimable;
+use keel_kernel::event::ToolCall;
+use keel_kernel::run::{NotClaimable, Outcome};
 use keel_ledger::dynamo::Dynamo;
+use keel_ledger::sessions::Meta;
 use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey, StoreError};
 use tokio::time::Instant;
 
-use desk::LedgerDesk;
+use desk::{Known, LedgerDesk};
+pub use equip::{Equip, Equipped, NotEquipped, Plain};
+use waits::{SessionWaits, TenantSpending};
 use watch::Watcher;
 
 /// What a worker may do.
@@ -96,10 +105,8 @@ pub struct Worker {
     pub ledger: Ledger,
     /// Sessions as described, partials, glances at heads.
     pub rows: Dynamo,
-    /// The model.
-    pub provider: Arc<dyn Provider>,
-    /// The tools.
-    pub tools: Arc<dyn Tools>,
+    /// What each attempt works with.
+    pub equip: Arc<dyn Equip>,
     /// What it may do.
     pub config: WorkerConfig,
     /// Turns true when every run must be handed over (SIGTERM).
@@ -120,20 +127,21 @@ impl Worker {
             Ok(claimed) => claimed,
             Err(not) => return Ok(Answered::NotClaimed(not)),
         };
-        let run = self.context(at, &claimed).await?;
+        let meta = self.rows.session(at).await?.map(|session| session.meta);
+        let token = claimed.token.clone();
+        let known = Known::new(claimed.head.clone());
+        let desk =
+            LedgerDesk::new(self.ledger.clone(), self.rows.clone(), at.clone(), token.clone(), known.clone());
         tracing::info!(
-            tenant = %at.tenant, session = %at.session, epoch = claimed.token.epoch.0, attempt = run.attempt,
-            "an attempt begins"
+            tenant = %at.tenant, session = %at.session, epoch = token.epoch.0,
+            attempt = claimed.head.run.attempts, "an attempt begins"
         );
-        let (signals, told) = tokio::sync::watch::channel(Signals::default());
-        let desk = LedgerDesk::new(self.ledger.clone(), self.rows.clone(), at.clone(), claimed.clone());
-        let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
-        let new_id = || self.ledger.env().unique();
-        let ports = Ports { desk: &desk, provider: &*self.provider, tools: &*self.tools, new_id: &new_id };
-        let ended = tokio::select! {
-            biased;
-            ended = keel_agent::answer(ports, &run, told) => ended?,
-            never = watcher.watch(claimed.head.clone()) => match never {},
+        let ended = match self.equip.equip(at, meta.as_ref()).await {
+            Ok(equipped) => {
+                let equipment = Equipment { equipped, meta, desk: &desk, known };
+                self.work(at, &claimed, equipment, deadline, message).await?
+            }
+            Err(error) => self.fail(at, &claimed, &desk, &error).await?,
         };
         tracing::info!(
             tenant = %at.tenant, session = %at.session, epoch = claimed.token.epoch.0, ended = ?ended,
@@ -142,18 +150,107 @@ impl Worker {
         Ok(Answered::Ended(ended))
     }
 
-    async fn context(&self, at: &SessionKey, claimed: &Claimed) -> Result<RunContext, WorkerError> {
-        let meta = self.rows.session(at).await?.map(|session| session.meta);
+    async fn work(
+        &self,
+        at: &SessionKey,
+        claimed: &Claimed,
+        equipment: Equipment<'_>,
+        deadline: Option<Instant>,
+        message: &dyn Message,
+    ) -> Result<Ended, WorkerError> {
+        let Equipment { equipped, meta, desk, known } = equipment;
+        let run = self.context(claimed, meta.as_ref(), equipped.window);
+        let tools = WithAgents(&*equipped.tools);
+        let policies = tools.specs().into_iter().map(|spec| (spec.name, spec.policy)).collect();
+        let tenant = match equipped.budget {
+            None => None,
+            Some(budget) => {
+                let month = keel_settings::month(self.ledger.env().now());
+                Some(TenantSpending::new(budget, self.rows.spent(&at.tenant, &month).await?))
+            }
+        };
+        let waits = SessionWaits::new(
+            (&self.ledger, &self.rows),
+            (at, &claimed.token, meta),
+            known,
+            policies,
+            tenant,
+        );
+        let (signals, told) = tokio::sync::watch::channel(Signals::default());
+        let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
+        let new_id = || self.ledger.env().unique();
+        let ports =
+            Ports { desk, provider: &*equipped.provider, tools: &tools, waits: &waits, new_id: &new_id };
+        tokio::select! {
+            biased;
+            ended = keel_agent::answer(ports, &run, told) => Ok(ended?),
+            never = watcher.watch(claimed.head.clone()) => match never {},
+        }
+    }
+
+    /// An attempt without its equipment fails like any other, and says why.
+    async fn fail(
+        &self,
+        at: &SessionKey,
+        claimed: &Claimed,
+        desk: &LedgerDesk,
+        error: &NotEquipped,
+    ) -> Result<Ended, WorkerError> {
+        tracing::warn!(
+            tenant = %at.tenant, session = %at.session, error = error as &dyn std::error::Error,
+            "an attempt has nothing to work with"
+        );
         let run = &claimed.head.run;
-        let full = (self.config.backoff_ms << run.attempts.saturating_sub(1).min(10)).min(BACKOFF_MAX_MS);
-        Ok(RunContext {
+        let outcome = Outcome::Failed { backoff_ms: self.backoff(run.attempts) };
+        let summary = keel_agent::not_begun(run.attempts, &error.what);
+        match desk.settle(outcome, vec![summary], None).await {
+            Ok(SettleAnswer::Settled(status)) => Ok(Ended::Settled(status)),
+            Ok(SettleAnswer::Moved) | Err(DeskError::Lost) => Ok(Ended::Lost),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn backoff(&self, attempts: u32) -> u64 {
+        let full = (self.config.backoff_ms << attempts.saturating_sub(1).min(10)).min(BACKOFF_MAX_MS);
+        self.ledger.env().pick(full / 2..=full)
+    }
+
+    fn context(&self, claimed: &Claimed, meta: Option<&Meta>, window: Window) -> RunContext {
+        let run = &claimed.head.run;
+        RunContext {
             watermark: run.watermark,
             attempt: run.attempts,
             max_attempts: claimed.head.max_attempts,
             max_turns: self.config.max_turns,
-            model: meta.as_ref().and_then(|meta| meta.model.clone()),
-            system: meta.and_then(|meta| meta.system),
-            backoff_ms: self.ledger.env().pick(full / 2..=full),
-        })
+            model: meta.and_then(|meta| meta.model.clone()),
+            system: meta.and_then(|meta| meta.system.clone()),
+            backoff_ms: self.backoff(run.attempts),
+            window,
+            compact: claimed.head.compact,
+        }
     }
+}
+
+/// A session's tools, and the one that begins children.
+struct WithAgents<'a>(&'a dyn Tools);
+
+#[async_trait]
+impl Tools for WithAgents<'_> {
+    fn specs(&self) -> Vec<ToolSpec> {
+        let mut specs = self.0.specs();
+        specs.push(children::spec());
+        specs
+    }
+
+    async fn call(&self, call: &ToolCall) -> ToolOutput {
+        self.0.call(call).await
+    }
+}
+
+/// What an attempt works with, and its desk.
+struct Equipment<'a> {
+    equipped: Equipped,
+    meta: Option<Meta>,
+    desk: &'a LedgerDesk,
+    known: Arc<Known>,
 }

@@ -7,7 +7,7 @@ use keel_agent::Ended;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
-use keel_fn_worker::{Answered, NoMessage, Worker, WorkerConfig};
+use keel_fn_worker::{Answered, NoMessage, Plain, Worker, WorkerConfig};
 use keel_kernel::{Head, Kind, Payload, RunStatus, Seq, SessionId, StateOwner, TenantId};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
@@ -51,7 +51,8 @@ async fn world() -> (Worker, SessionKey, watch::Sender<bool>) {
     };
     let (stop, drain) = watch::channel(false);
     let tools = Arc::new(Builtin::new(|| "noon".to_owned()));
-    (Worker { ledger, rows, provider: Arc::new(Fake), tools, config, drain }, at, stop)
+    let equip = Arc::new(Plain { provider: Arc::new(Fake), tools });
+    (Worker { ledger, rows, equip, config, drain }, at, stop)
 }
 
 async fn say(worker: &Worker, at: &SessionKey, text: &str) {

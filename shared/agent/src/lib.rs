@@ -14,7 +14,7 @@ pub mod tool;
 pub mod waits;
 
 pub use desk::{Desk, DeskError, Partial, SettleAnswer};
-pub use effects::{Ended, Ports, RunContext, Signals, answer};
+pub use effects::{Ended, Ports, RunContext, Signals, answer, not_begun};
 pub use next::{Facts, Next, Time, next};
 pub use provider::Provider;
 pub use tool::Tools;

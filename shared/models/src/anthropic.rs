@@ -208,6 +208,7 @@ impl Reader for Reading {
                     what: format!("the model failed: {kind}: {}", words(&data)),
                     passes,
                     after: None,
+                    overflow: false,
                 });
             }
             _ => {} // a ping, or what a later version says

@@ -60,17 +60,19 @@ pub struct Failure {
     pub passes: bool,
     /// What the server asked to wait.
     pub after: Option<Duration>,
+    /// The request was longer than the model's window.
+    pub overflow: bool,
 }
 
 impl Failure {
     /// A failure that another try would meet too.
     pub fn lasting(what: impl Into<String>) -> Self {
-        Self { what: what.into(), passes: false, after: None }
+        Self { what: what.into(), passes: false, after: None, overflow: false }
     }
 
     /// A failure that may pass.
     pub fn passing(what: impl Into<String>) -> Self {
-        Self { what: what.into(), passes: true, after: None }
+        Self { what: what.into(), passes: true, after: None, overflow: false }
     }
 }
 
@@ -146,7 +148,8 @@ impl<W: Wire> Provider for Http<W> {
                 };
                 let pause = if silent { pause(&failure, &mut pauses, &patience) } else { None };
                 let Some(pause) = pause else {
-                    yield Delta::Done(Answer::failed(failure.what));
+                    let answer = if failure.overflow { Answer::overflowed } else { Answer::failed };
+                    yield Delta::Done(answer(failure.what));
                     return;
                 };
                 tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a model is asked again");
@@ -193,7 +196,20 @@ async fn send(request: RequestBuilder) -> Result<Response, Failure> {
     let passes = status.is_server_error()
         || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT]
             .contains(&status);
-    Err(Failure { what: format!("the model answered {}: {}", status.as_u16(), words(&body)), passes, after })
+    let words = words(&body);
+    let overflow = is_overflow(status, &body, &words);
+    let what = format!("the model answered {}: {words}", status.as_u16());
+    Err(Failure { what, passes: passes && !overflow, after, overflow })
+}
+
+/// Whether a refusal says that the request is longer than the model's window. Servers agree on no code for it.
+fn is_overflow(status: StatusCode, body: &Value, words: &str) -> bool {
+    if status == StatusCode::PAYLOAD_TOO_LARGE || body["error"]["code"] == "context_length_exceeded" {
+        return true;
+    }
+    let words = words.to_ascii_lowercase();
+    let says = ["prompt is too long", "context length", "context window", "context size", "maximum context"];
+    status == StatusCode::BAD_REQUEST && says.iter().any(|phrase| words.contains(phrase))
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Embedded, tables};
-use keel_fn_worker::{Worker, WorkerConfig};
+use keel_fn_worker::{Plain, Worker, WorkerConfig};
 use keel_kernel::{Head, Millis, SessionId, StateOwner, TenantId};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
@@ -139,8 +139,10 @@ impl Process {
         Worker {
             ledger: self.ledger.clone(),
             rows: self.rows.clone(),
-            provider: Arc::new(Fake),
-            tools: Arc::new(Builtin::new(move || env.now().to_string())),
+            equip: Arc::new(Plain {
+                provider: Arc::new(Fake),
+                tools: Arc::new(Builtin::new(move || env.now().to_string())),
+            }),
             config: WorkerConfig {
                 max_turns: 8,
                 no_new_request: Duration::from_secs(6),

@@ -139,6 +139,12 @@ pub(super) fn tool_result(call: &ToolCall, output: &ToolOutput) -> NewEvent {
         .expect("its text was made to fit")
 }
 
+/// The summary of an attempt that could not begin (S1, V4).
+pub fn not_begun(attempt: u32, why: &str) -> NewEvent {
+    let payload = json!({ "status": "failed", "attempt": attempt, "turns": 0, "error": fit(why) });
+    event(Kind::RunFinished, &payload, None).expect("counters and short texts")
+}
+
 /// K: a compaction. Its summary was made to fit.
 pub(super) fn compaction(payload: &Value) -> NewEvent {
     event(Kind::Compaction, payload, None).expect("its summary was made to fit")

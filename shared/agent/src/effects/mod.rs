@@ -23,6 +23,7 @@ use crate::tool::{ToolOutput, Tools};
 use crate::waits::{Standing, Waits};
 use compacting::Compacted;
 use events::Status;
+pub use events::not_begun;
 use generate::Generated;
 
 /// What the outside tells a running attempt.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A tool's policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Policy {
     /// Whether a person must agree to a call (H3).
     pub approval: Approval,

@@ -66,7 +66,10 @@ async fn r3a_an_answer_is_the_same_wherever_its_bytes_are_cut() {
         let (text, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
         assert_eq!(text, "Grüße, 日本 🎉", "pieces of {size}");
         assert_eq!(answer.stop_reason, StopReason::ToolUse);
-        assert_eq!(answer.usage, Usage { input: 15, output: 42, cache_read: 7, cache_write: 3 });
+        assert_eq!(
+            answer.usage,
+            Usage { input: 15, output: 42, cache_read: 7, cache_write: 3, cost_usd: None }
+        );
         let call =
             |id: &str, arguments| Block::ToolCall { id: id.to_owned(), name: "add".to_owned(), arguments };
         assert_eq!(

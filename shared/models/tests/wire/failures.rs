@@ -31,6 +31,21 @@ fn begun() -> String {
 }
 
 #[tokio::test]
+async fn k3_a_request_that_is_too_long_is_told_from_other_refusals() {
+    for (status, body, overflow) in [
+        (400, json!({ "error": { "message": "prompt is too long: 210000 tokens > 200000 maximum" } }), true),
+        (400, json!({ "error": { "code": "context_length_exceeded", "message": "too many" } }), true),
+        (400, json!({ "error": { "message": "This model's maximum context length is 8192 tokens" } }), true),
+        (413, json!({ "error": { "message": "request too large" } }), true),
+        (400, json!({ "error": { "message": "max_tokens: must be positive" } }), false),
+        (500, json!({ "error": { "message": "context length service is down" } }), false),
+    ] {
+        let (_, _, answer) = played(vec![Says::Refuses(status, None, body.clone()); 4]).await;
+        assert_eq!(answer.overflow, overflow, "{status} {body}");
+    }
+}
+
+#[tokio::test]
 async fn s_what_may_pass_is_tried_again_within_the_attempt() {
     let passing = [
         overloaded(),

@@ -52,7 +52,10 @@ async fn r3a_an_answer_is_the_same_wherever_its_bytes_are_cut() {
         let (text, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
         assert_eq!(text, "Grüße, 日本 🎉", "pieces of {size}");
         assert_eq!((answer.stop_reason, answer.error), (StopReason::ToolUse, None));
-        assert_eq!(answer.usage, Usage { input: 11, output: 4, cache_read: 8, cache_write: 0 });
+        assert_eq!(
+            answer.usage,
+            Usage { input: 11, output: 4, cache_read: 8, cache_write: 0, cost_usd: None }
+        );
         let call = |id: &str, a: u32| Block::ToolCall {
             id: id.to_owned(),
             name: "add".to_owned(),

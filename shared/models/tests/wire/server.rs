@@ -104,6 +104,7 @@ pub(crate) fn request(messages: Vec<Message>) -> Request {
         name: "add".to_owned(),
         description: "Adds.".to_owned(),
         parameters: json!({ "type": "object", "properties": { "a": { "type": "number" } } }),
+        policy: keel_agent::tool::Policy::default(),
     };
     Request {
         model: None,

@@ -1,0 +1,182 @@
+//! H4: child sessions. A call of the tool `agent` is a session of its own, with its own ledger and stream; its last answer
+//! is the call's result. Its id comes from the call, so whoever holds the parent's run finds the same child.
+
+use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
+use keel_agent::{DeskError, Standing};
+use keel_kernel::budget::Budget;
+use keel_kernel::event::ToolCall;
+use keel_kernel::head::FailReason;
+use keel_kernel::{DedupeKey, Head, Payload, RunStatus, Seq, SessionId, WaitReason};
+use keel_ledger::dynamo::Dynamo;
+use keel_ledger::port::Consistency;
+use keel_ledger::sessions::{ChildOf, Meta};
+use keel_ledger::{Ledger, LedgerError, SessionKey, Store as _};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::desk::{desk_error, store_error};
+
+/// The tool's name.
+pub const NAME: &str = "agent";
+/// How deep children may have children.
+pub const DEPTH_MAX: u32 = 3;
+/// How many children a session may have.
+pub const CHILDREN_MAX: usize = 64;
+/// The longest task, in bytes.
+const TASK_MAX: usize = 64 * 1024;
+
+/// The tool as a model is told of it.
+pub fn spec() -> ToolSpec {
+    ToolSpec {
+        name: NAME.to_owned(),
+        description:
+            "Gives a task to another agent with a context of its own, and returns its last answer. It sees \
+                      nothing of this conversation: the task must say all that it needs."
+                .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "task": { "type": "string", "minLength": 1 },
+                "title": { "type": "string" },
+                "model": { "type": "string" },
+                "system": { "type": "string" },
+            },
+            "required": ["task"],
+            "additionalProperties": false,
+        }),
+        policy: Policy::default(),
+    }
+}
+
+/// The children of one session.
+pub(crate) struct Children<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) rows: &'a Dynamo,
+    pub(crate) parent: &'a SessionKey,
+    pub(crate) meta: Option<&'a Meta>,
+}
+
+impl Children<'_> {
+    fn of(&self, call: &ToolCall) -> SessionKey {
+        let name = format!("{}#{}", self.parent.session, call.id);
+        let digest = Sha256::digest(name.as_bytes());
+        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let session = SessionId::parse(format!("sub-{hex}")).expect("hex digits");
+        SessionKey { tenant: self.parent.tenant.clone(), session }
+    }
+
+    fn depth(&self) -> u32 {
+        self.meta.and_then(|meta| meta.child_of.as_ref()).map_or(0, |of| of.depth)
+    }
+
+    /// Where a call of the tool stands.
+    pub(crate) async fn standing(&self, call: &ToolCall) -> Result<Standing, DeskError> {
+        let child = self.of(call);
+        let head = self.rows.head(&child).await.map_err(store_error)?;
+        match head {
+            None => self.may_begin(call).await,
+            Some(head) => match (head.run.status, head.run.reason) {
+                (RunStatus::Idle, _) if head.closed => Ok(failed("it was closed")),
+                // It was made, and not told its task yet.
+                (RunStatus::Idle, _) => Ok(Standing::Unopened),
+                (RunStatus::Pending | RunStatus::Running | RunStatus::Waiting, _) => {
+                    Ok(Standing::Waits(WaitReason::Child, None))
+                }
+                (RunStatus::Done, _) => self.answer(&child, &head).await,
+                (RunStatus::Failed, Some(FailReason::Cancelled)) => Ok(failed("it was cancelled")),
+                (RunStatus::Failed, Some(FailReason::Closed)) => Ok(failed("it was closed")),
+                (RunStatus::Failed, Some(FailReason::AttemptsSpent) | None) => {
+                    Ok(failed("it failed at every attempt"))
+                }
+            },
+        }
+    }
+
+    async fn may_begin(&self, call: &ToolCall) -> Result<Standing, DeskError> {
+        let refuse = |why: String| Ok(Standing::Known(ToolOutput::error(why)));
+        let Some(task) = call.arguments["task"].as_str().filter(|task| !task.trim().is_empty()) else {
+            return refuse("not run: the arguments want a task, as text".to_owned());
+        };
+        if task.len() > TASK_MAX {
+            return refuse(format!("not run: a task has at most {TASK_MAX} bytes"));
+        }
+        if self.depth() >= DEPTH_MAX {
+            return refuse(format!("not run: agents may be {DEPTH_MAX} deep, and this is one"));
+        }
+        let children = self.rows.children(self.parent).await.map_err(store_error)?;
+        if children.len() >= CHILDREN_MAX {
+            return refuse(format!("not run: a session may have {CHILDREN_MAX} agents"));
+        }
+        Ok(Standing::Unopened)
+    }
+
+    /// The child's last answer.
+    async fn answer(&self, child: &SessionKey, head: &Head) -> Result<Standing, DeskError> {
+        let last = head.ledger.last_answer;
+        if last == Seq::ZERO {
+            return Ok(failed("it gave no answer"));
+        }
+        let page = self.ledger.events(child, Seq(last.0 - 1), 1, Consistency::Strong).await;
+        let events = page.map_err(desk_error)?.events;
+        let blocks = events.first().and_then(|event| event.payload.get("content")?.as_array().cloned());
+        let texts = blocks.into_iter().flatten();
+        let text: String = texts.filter_map(|block| block["text"].as_str().map(str::to_owned)).collect();
+        Ok(Standing::Known(ToolOutput::of(text)))
+    }
+
+    /// Makes the child and tells it its task. Doing it again finds what is there.
+    pub(crate) async fn begin(&self, call: &ToolCall, parent: &Head) -> Result<(), DeskError> {
+        let child = self.of(call);
+        let now = self.ledger.env().now();
+        let text = |name: &str, most: usize| {
+            call.arguments[name].as_str().filter(|text| text.len() <= most).map(str::to_owned)
+        };
+        let own = self.meta;
+        let root = own.and_then(|meta| meta.child_of.as_ref()).map(|of| of.root.clone());
+        let meta = Meta {
+            title: text("title", 256),
+            model: text("model", 128).or_else(|| own.and_then(|meta| meta.model.clone())),
+            system: text("system", 64 * 1024),
+            plugins: own.and_then(|meta| meta.plugins.clone()),
+            child_of: Some(ChildOf {
+                parent: self.parent.session.clone(),
+                root: root.unwrap_or_else(|| self.parent.session.clone()),
+                tool_call_id: call.id.clone(),
+                depth: self.depth() + 1,
+            }),
+            max_attempts: parent.max_attempts,
+            ..Meta::native(child.session.clone(), now)
+        };
+        let head = Head {
+            parent: Some(self.parent.session.clone()),
+            budget: rest(parent),
+            ..Head::new(meta.state_owner, meta.max_attempts)
+        };
+        self.rows.create(&child, &meta, &head).await.map_err(store_error)?;
+        let task = json!({ "text": call.arguments["task"], "from": self.parent.session });
+        let payload = Payload::from_value(&task).map_err(DeskError::Refused)?;
+        let key = DedupeKey::parse("task").expect("visible ASCII");
+        self.ledger.input(&child, payload, Some(key)).await.map(drop).map_err(desk_error)
+    }
+
+    /// Cancels the child, if it was begun.
+    pub(crate) async fn cancel(&self, call: &ToolCall) -> Result<(), DeskError> {
+        match self.ledger.cancel(&self.of(call)).await {
+            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // never begun, or closed
+            Err(error) => Err(desk_error(error)),
+        }
+    }
+}
+
+fn failed(why: &str) -> Standing {
+    Standing::Known(ToolOutput::error(format!("the agent gave no answer: {why}")))
+}
+
+/// H5: a child may spend what its parent has left, so that no budget is got around by having children.
+fn rest(parent: &Head) -> Budget {
+    let (budget, spent) = (parent.budget, parent.ledger.spent);
+    Budget {
+        tokens: budget.tokens.map(|most| most.saturating_sub(spent.tokens)),
+        micros: budget.micros.map(|most| most.saturating_sub(spent.micros)),
+    }
+}

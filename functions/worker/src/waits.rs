@@ -1,0 +1,206 @@
+//! What a run waits for, over the ledger: decisions, children, budgets (H).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use keel_agent::provider::Usage;
+use keel_agent::tool::{Policy, ToolOutput};
+use keel_agent::waits::Reached;
+use keel_agent::{DeskError, Standing, Waits};
+use keel_kernel::approval::{self, Answer, Approval, Say};
+use keel_kernel::budget::Budget;
+use keel_kernel::event::{Spent, ToolCall, micros};
+use keel_kernel::{LeaseToken, Millis, WaitReason};
+use keel_ledger::dynamo::Dynamo;
+use keel_ledger::sessions::Meta;
+use keel_ledger::{Ledger, LedgerError, SessionKey};
+use keel_settings::month;
+
+use crate::children::{self, Children};
+use crate::desk::{Known, desk_error, store_error};
+
+/// How long a run that met its tenant's budget waits before it looks again, in milliseconds: nobody tells it.
+const TENANT_LOOK_MS: u64 = 300_000;
+
+pub(crate) struct SessionWaits {
+    pub(crate) ledger: Ledger,
+    pub(crate) rows: Dynamo,
+    pub(crate) at: SessionKey,
+    pub(crate) token: LeaseToken,
+    pub(crate) meta: Option<Meta>,
+    pub(crate) known: Arc<Known>,
+    /// By tool.
+    pub(crate) policies: BTreeMap<String, Policy>,
+    pub(crate) tenant: Option<TenantSpending>,
+    /// The nudges of the head that was read before anything was looked at (H1).
+    seen: Mutex<u64>,
+}
+
+/// H5: the tenant's budget, and what is known to be spent of it.
+pub(crate) struct TenantSpending {
+    budget: Budget,
+    spent: Mutex<Spent>,
+}
+
+impl TenantSpending {
+    pub(crate) fn new(budget: Budget, spent: Spent) -> Self {
+        Self { budget, spent: Mutex::new(spent) }
+    }
+
+    fn is_reached(&self) -> bool {
+        self.budget.is_reached(*self.spent.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl SessionWaits {
+    pub(crate) fn new(
+        (ledger, rows): (&Ledger, &Dynamo),
+        (at, token, meta): (&SessionKey, &LeaseToken, Option<Meta>),
+        known: Arc<Known>,
+        policies: BTreeMap<String, Policy>,
+        tenant: Option<TenantSpending>,
+    ) -> Self {
+        let (ledger, rows) = (ledger.clone(), rows.clone());
+        let seen = Mutex::new(known.get().run.nudges);
+        Self { ledger, rows, at: at.clone(), token: token.clone(), meta, known, policies, tenant, seen }
+    }
+
+    fn children(&self) -> Children<'_> {
+        Children { ledger: &self.ledger, rows: &self.rows, parent: &self.at, meta: self.meta.as_ref() }
+    }
+
+    /// H1: the head as of now, before anything that the run may wait for is looked at.
+    async fn look(&self) -> Result<(), DeskError> {
+        let head = self.ledger.head(&self.at).await.map_err(desk_error)?;
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = head.run.nudges;
+        self.known.remember(head);
+        Ok(())
+    }
+
+    fn policy(&self, call: &ToolCall) -> Policy {
+        self.policies.get(&call.name).cloned().unwrap_or_default()
+    }
+
+    async fn standing(&self, call: &ToolCall) -> Result<Standing, DeskError> {
+        let policy = self.policy(call);
+        if policy.asks(&call.arguments) {
+            let id = Approval::id_of(&self.at.session, &call.id);
+            let Some(approval) = self.rows.approval(&self.at, &id).await.map_err(store_error)? else {
+                return Ok(Standing::Unopened);
+            };
+            return Ok(match approval.standing(self.ledger.env().now()) {
+                approval::Standing::Open(until) => Standing::Waits(WaitReason::Decision, Some(until)),
+                approval::Standing::Given(answer) => given(answer),
+                approval::Standing::Expired => {
+                    self.rows.unlist_approval(&self.at, &approval).await.map_err(store_error)?;
+                    Standing::Known(ToolOutput::error("not run: nobody agreed to it in time"))
+                }
+            });
+        }
+        if call.name == children::NAME {
+            return self.children().standing(call).await;
+        }
+        Ok(Standing::Ready(None))
+    }
+}
+
+/// What an answer makes of a call (H2, H3).
+fn given(answer: &Answer) -> Standing {
+    let comment = answer.comment.as_deref().map_or(String::new(), |comment| format!(": {comment}"));
+    match &answer.say {
+        Say::Allow => Standing::Ready(None),
+        Say::Edit { arguments } => Standing::Ready(Some(arguments.clone())),
+        Say::Deny => Standing::Known(ToolOutput::error(format!("not run: a person said no{comment}"))),
+    }
+}
+
+#[async_trait]
+impl Waits for SessionWaits {
+    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError> {
+        let may_wait =
+            |call: &ToolCall| call.name == children::NAME || self.policy(call).asks(&call.arguments);
+        if !calls.iter().any(may_wait) {
+            return Ok(vec![Standing::Ready(None); calls.len()]); // nothing is read for what cannot wait
+        }
+        self.look().await?;
+        let mut standings = Vec::with_capacity(calls.len());
+        for call in calls {
+            standings.push(self.standing(call).await?);
+        }
+        Ok(standings)
+    }
+
+    async fn open(&self, call: &ToolCall) -> Result<(), DeskError> {
+        let policy = self.policy(call);
+        if !policy.asks(&call.arguments) {
+            return self.children().begin(call, &self.known.get()).await;
+        }
+        let now = self.ledger.env().now();
+        let approval = Approval::open(&self.at.session, call, now, policy.approval_ms);
+        self.rows.open_approval(&self.at, &approval).await.map_err(store_error)?;
+        self.ledger.wakes().notify(&self.at);
+        Ok(())
+    }
+
+    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), DeskError> {
+        for call in calls {
+            if call.name == children::NAME {
+                self.children().cancel(call).await?;
+            }
+            if !self.policy(call).asks(&call.arguments) {
+                continue;
+            }
+            let id = Approval::id_of(&self.at.session, &call.id);
+            let answer = Answer {
+                say: Say::Deny,
+                comment: Some("the run was cancelled".to_owned()),
+                by: "keel".to_owned(),
+                at_ms: self.ledger.env().now().0,
+            };
+            let digest = approval::digest_of(&call.arguments);
+            match self.ledger.answer_approval(&self.rows, &self.at, &id, &digest, answer).await {
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // never opened, answered, or expired
+                Err(error) => return Err(desk_error(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn spent(&self) -> Result<Option<Reached>, DeskError> {
+        if self.known.get().is_spent() {
+            self.look().await?;
+            if self.known.get().is_spent() {
+                return Ok(Some(Reached { until: None }));
+            }
+        }
+        if self.tenant.as_ref().is_some_and(TenantSpending::is_reached) {
+            self.look().await?;
+            let until = self.ledger.env().now().plus(TENANT_LOOK_MS);
+            return Ok(Some(Reached { until: Some(until) }));
+        }
+        Ok(None)
+    }
+
+    async fn spend(&self, usage: Usage) {
+        let Some(tenant) = &self.tenant else { return };
+        let spent = Spent { tokens: usage.input + usage.output, micros: usage.cost_usd.map_or(0, micros) };
+        let month = month(self.ledger.env().now());
+        match self.rows.spend(&self.at.tenant, &month, spent).await {
+            Ok(sum) => *tenant.spent.lock().unwrap_or_else(PoisonError::into_inner) = sum,
+            Err(error) => {
+                // Not tried again: a sum must not count twice what it may have counted. A budget may be overrun by one answer.
+                tenant.spent.lock().unwrap_or_else(PoisonError::into_inner).add(spent);
+                tracing::warn!(
+                    tenant = %self.at.tenant, session = %self.at.session,
+                    error = &error as &dyn std::error::Error, "what was spent may not be counted"
+                );
+            }
+        }
+    }
+
+    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, DeskError> {
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ledger.park(&self.at, &self.token, seen, reason, until).await.map_err(desk_error)
+    }
+}

@@ -1,0 +1,105 @@
+//! What a tenant sets for its sessions: which models there are and what they cost, which plugins bring tools, what may be
+//! spent in a month, and secrets, which are written and never read back by a client.
+//!
+//! Rows of JSON that no rule of the ledger depends on. Each is checked when it is written, with the place of what is
+//! wrong, and read leniently: what an older or newer Keel wrote must not stop a run.
+
+mod budget;
+mod models;
+mod plugins;
+pub mod secrets;
+
+pub use budget::{TenantBudget, month};
+pub use models::{Model, Models, Prices, ProviderKind};
+pub use plugins::{Offered, Plugin, PluginKind, RESERVED};
+pub use secrets::{Secrets, SecretsError};
+
+use keel_kernel::{Fault, TenantId};
+use keel_ledger::StoreError;
+use keel_ledger::dynamo::{Dynamo, keys};
+
+/// A name that people give: of a plugin, a model, a secret.
+pub fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+fn fault(pointer: impl Into<String>, detail: impl Into<String>) -> Fault {
+    Fault::new(pointer, detail)
+}
+
+const MODELS: &str = "models";
+const BUDGET: &str = "budget";
+const SECRET: &str = "secret-";
+
+fn setting(name: &str) -> String {
+    format!("{}{name}", keys::SETTING_PREFIX)
+}
+
+/// A tenant's settings in the state table.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    rows: Dynamo,
+}
+
+impl Settings {
+    /// The settings that these rows hold.
+    pub fn new(rows: Dynamo) -> Self {
+        Self { rows }
+    }
+
+    /// The models; none where nothing was set.
+    pub async fn models(&self, tenant: &TenantId) -> Result<Models, StoreError> {
+        Ok(self.rows.setting(tenant, setting(MODELS)).await?.unwrap_or_default())
+    }
+
+    /// Sets the models.
+    pub async fn set_models(&self, tenant: &TenantId, models: &Models) -> Result<(), StoreError> {
+        self.rows.put_setting(tenant, setting(MODELS), models).await
+    }
+
+    /// H5: what the tenant may spend; `None` where nothing was set, and then nothing is counted.
+    pub async fn budget(&self, tenant: &TenantId) -> Result<Option<TenantBudget>, StoreError> {
+        self.rows.setting(tenant, setting(BUDGET)).await
+    }
+
+    /// Sets what the tenant may spend.
+    pub async fn set_budget(&self, tenant: &TenantId, budget: &TenantBudget) -> Result<(), StoreError> {
+        self.rows.put_setting(tenant, setting(BUDGET), budget).await
+    }
+
+    /// The plugins, by name.
+    pub async fn plugins(&self, tenant: &TenantId) -> Result<Vec<Plugin>, StoreError> {
+        self.rows.settings(tenant, keys::PLUGIN_PREFIX).await
+    }
+
+    /// A plugin.
+    pub async fn plugin(&self, tenant: &TenantId, name: &str) -> Result<Option<Plugin>, StoreError> {
+        self.rows.setting(tenant, format!("{}{name}", keys::PLUGIN_PREFIX)).await
+    }
+
+    /// Sets a plugin.
+    pub async fn set_plugin(&self, tenant: &TenantId, plugin: &Plugin) -> Result<(), StoreError> {
+        self.rows.put_setting(tenant, format!("{}{}", keys::PLUGIN_PREFIX, plugin.name), plugin).await
+    }
+
+    /// Removes a plugin. True where there was one.
+    pub async fn remove_plugin(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        self.rows.remove_setting(tenant, format!("{}{name}", keys::PLUGIN_PREFIX)).await
+    }
+
+    /// The names of the tenant's secrets.
+    pub async fn secret_names(&self, tenant: &TenantId) -> Result<Vec<String>, StoreError> {
+        self.rows.settings(tenant, &setting(SECRET)).await
+    }
+
+    /// Remembers that there is a secret of this name. Its value is elsewhere.
+    pub async fn name_secret(&self, tenant: &TenantId, name: &str) -> Result<(), StoreError> {
+        self.rows.put_setting(tenant, setting(&format!("{SECRET}{name}")), &name).await
+    }
+
+    /// Forgets a secret's name. True where there was one.
+    pub async fn unname_secret(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        self.rows.remove_setting(tenant, setting(&format!("{SECRET}{name}"))).await
+    }
+}

@@ -1,0 +1,36 @@
+//! Secrets: keys of providers and plugins. A client writes them and nobody reads them back but who needs them to call.
+
+use async_trait::async_trait;
+use keel_kernel::TenantId;
+use secrecy::SecretString;
+
+#[cfg(feature = "aws")]
+mod aws;
+#[cfg(feature = "file")]
+mod file;
+
+#[cfg(feature = "aws")]
+pub use aws::AwsSecrets;
+#[cfg(feature = "file")]
+pub use file::FileSecrets;
+
+/// The longest secret, in bytes.
+pub const SECRET_MAX: usize = 8 * 1024;
+
+/// A secret could not be read or written. Its value is never part of the error.
+#[derive(Debug, thiserror::Error)]
+#[error("the secrets could not be {0}")]
+pub struct SecretsError(pub &'static str, #[source] pub Box<dyn std::error::Error + Send + Sync>);
+
+/// Where secrets are.
+#[async_trait]
+pub trait Secrets: Send + Sync {
+    /// A secret's value, if there is one.
+    async fn get(&self, tenant: &TenantId, name: &str) -> Result<Option<SecretString>, SecretsError>;
+
+    /// Writes a secret in the place of an older one.
+    async fn put(&self, tenant: &TenantId, name: &str, value: SecretString) -> Result<(), SecretsError>;
+
+    /// Removes a secret. One that is not there is removed already.
+    async fn remove(&self, tenant: &TenantId, name: &str) -> Result<(), SecretsError>;
+}
