@@ -60,7 +60,7 @@ fn floor(package: &str) -> u8 {
         "keel-kernel" => 0,
         "keel-ledger" | "keel-agent" => 1,
         "keel-web" | "keel-models" | "keel-settings" | "keel-embedded" => 2,
-        "keel-lambda" => 3,
+        "keel-lambda" | "keel-plugins" => 3,
         "keel-fn-edge" | "keel-fn-kernel" | "keel-fn-worker" | "keel-fn-stream" => 4,
         "keel-local" => 5,
         "keel-tests" | "keel-simulation" => 6,

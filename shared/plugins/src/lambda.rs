@@ -1,0 +1,55 @@
+//! A tool that is a Lambda function, invoked and waited for. Who may be invoked is the role's to say.
+
+use aws_sdk_lambda::primitives::Blob;
+use aws_sdk_lambda::types::InvocationType;
+use keel_agent::tool::ToolOutput;
+use keel_kernel::event::ToolCall;
+use keel_ledger::SessionKey;
+use serde_json::json;
+
+use crate::{ANSWER_MAX, Caller, http};
+
+impl Caller {
+    pub(crate) async fn invoke(&self, at: &SessionKey, function: &str, call: &ToolCall) -> ToolOutput {
+        let Some(lambda) = &self.lambda else {
+            return ToolOutput::error("the tool could not be called: this deployment invokes no functions");
+        };
+        let payload = json!({
+            "type": "tool.call",
+            "sessionId": at.session,
+            "toolCallId": call.id,
+            "tool": call.name,
+            "arguments": call.arguments,
+        });
+        let invoked = lambda
+            .invoke()
+            .function_name(function)
+            .invocation_type(InvocationType::RequestResponse)
+            .payload(Blob::new(payload.to_string()))
+            .send()
+            .await;
+        let answer = match invoked {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = error.into_service_error();
+                tracing::warn!(
+                    tenant = %at.tenant, session = %at.session,
+                    error = &error as &dyn std::error::Error, "a plugin's function was not invoked"
+                );
+                return ToolOutput::error("the tool could not be called: its function was not invoked");
+            }
+        };
+        let bytes = answer.payload.map(Blob::into_inner).unwrap_or_default();
+        if bytes.len() > ANSWER_MAX {
+            return ToolOutput::error(format!("the tool's answer is larger than {ANSWER_MAX} bytes"));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        match answer.function_error {
+            None => http::answered(&text),
+            Some(kind) => {
+                let words: String = text.chars().take(1_000).collect();
+                ToolOutput::error(format!("the tool's function failed ({kind}): {words}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Calls the tools of plugins: by a signed POST, by invoking a Lambda function, or over the Model Context Protocol.
+//!
+//! A call that fails in any way is an error result that the model sees; nothing here ends an attempt. Arguments are checked
+//! against the tool's schema before anything is called. A call may be made again by a successor (I7), so each carries the
+//! same id every time.
+
+mod http;
+mod lambda;
+mod mcp;
+mod reach;
+mod schema;
+mod tools;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use keel_agent::tool::ToolSpec;
+use keel_settings::Secrets;
+
+pub use reach::{BadAddress, Reach};
+pub use schema::check_schema;
+pub use tools::PluginTools;
+
+/// The most that is read of a tool's answer, in bytes.
+pub(crate) const ANSWER_MAX: usize = 1024 * 1024;
+/// Opening a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Where plugins are called from: one for a process.
+pub struct Caller {
+    client: reqwest::Client,
+    reach: Reach,
+    secrets: Arc<dyn Secrets>,
+    lambda: Option<aws_sdk_lambda::Client>,
+    /// What MCP servers said they have, by tenant and address.
+    listed: Mutex<HashMap<String, (Instant, Vec<ToolSpec>)>>,
+}
+
+impl Caller {
+    /// A caller that may go as far as `reach`. Without a Lambda client, `lambda` plugins answer with an error.
+    ///
+    /// # Errors
+    /// When the TLS stack cannot be set up.
+    pub fn new(
+        reach: Reach,
+        secrets: Arc<dyn Secrets>,
+        lambda: Option<aws_sdk_lambda::Client>,
+    ) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy() // a proxy would resolve names out of our sight
+            .dns_resolver(Arc::new(reach::Resolver(reach)))
+            .build()?;
+        Ok(Self { client, reach, secrets, lambda, listed: Mutex::default() })
+    }
+}

@@ -1,0 +1,131 @@
+//! Tools of a Model Context Protocol server, by streamable HTTP. A connection lives as long as the attempt that needs it.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
+use keel_kernel::event::ToolCall;
+use keel_ledger::SessionKey;
+use rmcp::model::{CallToolRequestParams, ContentBlock};
+use rmcp::service::RunningService;
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{RoleClient, ServiceExt as _};
+use secrecy::ExposeSecret as _;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::{ANSWER_MAX, Caller};
+
+/// How long a server's list of tools is believed.
+const LISTED: Duration = Duration::from_secs(300);
+/// How long a server may take to say which tools it has.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The most tools of a server.
+const TOOLS_MAX: usize = 128;
+
+/// A connection to a server.
+pub(crate) type Connection = RunningService<RoleClient, ()>;
+
+impl Caller {
+    /// Opens a connection.
+    pub(crate) async fn connect(
+        &self,
+        at: &SessionKey,
+        url: &str,
+        secret: Option<&str>,
+    ) -> Result<Connection, String> {
+        let url = self.reach.admit(url).map_err(|bad| format!("its address {bad}"))?;
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            .max_json_response_size(ANSWER_MAX)
+            .max_sse_event_size(ANSWER_MAX);
+        if let Some(secret) = secret {
+            config = config.auth_header(self.secret(at, secret).await?.expose_secret().to_owned());
+        }
+        let transport = StreamableHttpClientTransport::with_client(self.client.clone(), config);
+        match timeout(PATIENCE, ().serve(transport)).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => {
+                tracing::debug!(
+                    tenant = %at.tenant, session = %at.session,
+                    error = &error as &dyn std::error::Error, "an MCP server did not begin"
+                );
+                Err("its server could not be reached, or speaks another protocol".to_owned())
+            }
+            Err(_) => Err("its server did not begin in time".to_owned()),
+        }
+    }
+
+    /// The tools of a server, as it says, with the policies that the tenant gave them.
+    pub(crate) async fn list(
+        &self,
+        at: &SessionKey,
+        url: &str,
+        secret: Option<&str>,
+        policies: &BTreeMap<String, Policy>,
+    ) -> Result<Vec<ToolSpec>, String> {
+        let name = format!("{} {url} {}", at.tenant, secret.unwrap_or_default());
+        let known = self.listed.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let mut specs = match known {
+            Some((since, specs)) if since.elapsed() < LISTED => specs,
+            _ => {
+                let connection = self.connect(at, url, secret).await?;
+                let listed = timeout(PATIENCE, connection.list_all_tools()).await;
+                let _ = connection.cancel().await;
+                let listed = listed
+                    .map_err(|_| "its server did not say in time which tools it has".to_owned())?
+                    .map_err(|error| format!("its server did not say which tools it has: {error}"))?;
+                let specs: Vec<ToolSpec> = listed.into_iter().take(TOOLS_MAX).map(spec).collect();
+                let mut all = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+                all.retain(|_, (since, _)| since.elapsed() < LISTED);
+                all.insert(name, (Instant::now(), specs.clone()));
+                specs
+            }
+        };
+        for spec in &mut specs {
+            if let Some(policy) = policies.get(&spec.name) {
+                spec.policy = policy.clone();
+            }
+        }
+        Ok(specs)
+    }
+}
+
+fn spec(tool: rmcp::model::Tool) -> ToolSpec {
+    ToolSpec {
+        name: tool.name.into_owned(),
+        description: tool.description.map(std::borrow::Cow::into_owned).unwrap_or_default(),
+        parameters: Value::Object((*tool.input_schema).clone()),
+        policy: Policy::default(),
+    }
+}
+
+/// Calls a tool over a connection.
+pub(crate) async fn call(connection: &Connection, call: &ToolCall) -> ToolOutput {
+    let mut params = CallToolRequestParams::new(call.name.clone());
+    params.arguments = call.arguments.as_object().cloned();
+    match connection.call_tool(params).await {
+        Err(error) => ToolOutput::error(format!("the tool could not be called: {error}")),
+        Ok(result) => {
+            let mut parts: Vec<String> = result.content.iter().filter_map(text).collect();
+            if parts.is_empty() {
+                parts.extend(result.structured_content.as_ref().map(Value::to_string));
+            }
+            let text = parts.join("\n");
+            ToolOutput { text, is_error: result.is_error.unwrap_or(false) }
+        }
+    }
+}
+
+/// A block as the model can be shown it.
+fn text(block: &ContentBlock) -> Option<String> {
+    match serde_json::to_value(block).ok()? {
+        Value::Object(block) => match block.get("type").and_then(Value::as_str) {
+            Some("text") => block.get("text").and_then(Value::as_str).map(str::to_owned),
+            Some(kind) => Some(format!("[{kind}, not shown]")),
+            None => None,
+        },
+        _ => None,
+    }
+}
