@@ -134,7 +134,7 @@ pub(crate) async fn inputs(
             }
             Facts::Assistant(_)
             | Facts::Tool(_)
-            | Facts::Compaction
+            | Facts::Compaction(_)
             | Facts::Finished(_)
             | Facts::External(_)
             | Facts::Reserved => {}
@@ -158,6 +158,8 @@ fn why_unanswered(head: &Head, seq: Seq) -> &'static str {
     match (head.run.status, head.run.reason) {
         (RunStatus::Running, _) if given => "running",
         (RunStatus::Running, _) => "queued",
+        (RunStatus::Waiting, _) if given => "waiting",
+        (RunStatus::Waiting, _) => "queued",
         (RunStatus::Pending, _) if head.run.attempts > 0 && given => "failed_attempt",
         (RunStatus::Pending, _) => "queued",
         (RunStatus::Failed, Some(keel_kernel::head::FailReason::Cancelled)) => "cancelled",

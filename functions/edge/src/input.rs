@@ -109,6 +109,12 @@ pub(crate) async fn run(State(edge): State<Edge>, At(at): At) -> Result<Json<Val
     Ok(Json(json!({ "queued": head.run.status == RunStatus::Pending, "run": view::run(&head) })))
 }
 
+/// `POST /v1/sessions/{id}/compact` (K3)
+pub(crate) async fn compact(State(edge): State<Edge>, At(at): At) -> Result<Json<Value>, Problem> {
+    let head = edge.ledger.ask_compaction(&at).await?;
+    Ok(Json(json!({ "asked": head.compact, "run": view::run(&head) })))
+}
+
 /// `POST /v1/sessions/{id}/cancel`
 pub(crate) async fn cancel(State(edge): State<Edge>, At(at): At) -> Result<Json<Value>, Problem> {
     let head = edge.ledger.cancel(&at).await?;

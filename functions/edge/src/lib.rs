@@ -3,16 +3,24 @@
 //! A thin crate: routes, parsing, rendering. Whatever is allowed or refused is decided in `keel-kernel`.
 
 mod capabilities;
+mod decisions;
 mod events;
 mod input;
+mod plugins;
 mod sessions;
+mod settings;
+mod subagents;
 mod transcript;
 mod view;
 
+use std::sync::Arc;
+
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use keel_ledger::Ledger;
 use keel_ledger::dynamo::Dynamo;
+use keel_plugins::Reach;
+use keel_settings::{Secrets, Settings};
 use keel_web::service::gated;
 use keel_web::{Auth, Scope};
 
@@ -25,13 +33,19 @@ pub struct Edge {
     pub ledger: Ledger,
     /// Rows that no rule depends on.
     pub rows: Dynamo,
+    /// What tenants set.
+    pub settings: Settings,
+    /// Where their secrets go.
+    pub secrets: Arc<dyn Secrets>,
+    /// How far the addresses of their models and plugins may lead.
+    pub reach: Reach,
     /// Who calls.
     pub auth: Auth,
     /// What works in this deployment (W2).
     pub features: Features,
 }
 
-/// The routes, behind the `client` scope. `GET /v1/capabilities` is open: a client asks it before it has a key.
+/// The routes: sessions behind the `client` scope, settings and plugins behind `admin`. `GET /v1/capabilities` is open: a client asks it before it has a key.
 pub fn router(edge: Edge) -> Router {
     let auth = edge.auth.clone();
     let open = Router::new().route("/v1/capabilities", get(capabilities::show)).with_state(edge.clone());
@@ -46,6 +60,19 @@ pub fn router(edge: Edge) -> Router {
         .route("/v1/sessions/{id}/cancel", post(input::cancel))
         .route("/v1/sessions/{id}/inputs", get(events::inputs))
         .route("/v1/sessions/{id}/transcript", get(transcript::show))
+        .route("/v1/sessions/{id}/compact", post(input::compact))
+        .route("/v1/sessions/{id}/subagents", get(subagents::list))
+        .route("/v1/sessions/{id}/decisions", get(decisions::of_session))
+        .route("/v1/decisions", get(decisions::list))
+        .route("/v1/decisions/{id}", get(decisions::show).post(decisions::answer))
+        .with_state(edge.clone());
+    let admin = Router::new()
+        .route("/v1/plugins", get(plugins::list))
+        .route("/v1/plugins/{name}", get(plugins::show).put(plugins::put).delete(plugins::remove))
+        .route("/v1/settings/models", get(settings::models).put(settings::put_models))
+        .route("/v1/settings/budget", get(settings::budget).put(settings::put_budget))
+        .route("/v1/settings/secrets", get(settings::secrets))
+        .route("/v1/settings/secrets/{name}", put(settings::put_secret).delete(settings::remove_secret))
         .with_state(edge);
-    gated(routes, &auth, Scope::Client).merge(open)
+    gated(routes, &auth, Scope::Client).merge(gated(admin, &auth, Scope::Admin)).merge(open)
 }

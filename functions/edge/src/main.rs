@@ -1,15 +1,25 @@
 //! The edge as a Lambda function behind the gateway.
 
+use std::sync::Arc;
+
+use aws_sdk_secretsmanager::Client as SecretsManager;
 use keel_fn_edge::{Edge, Features, router};
 use keel_lambda::{Setup, behind_gateway};
+use keel_plugins::Reach;
+use keel_settings::Settings;
+use keel_settings::secrets::AwsSecrets;
 use keel_web::service::finish;
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
     let setup = Setup::from_env().await?;
+    let secrets = AwsSecrets::new(SecretsManager::new(&setup.aws), setup.required("KEEL_SECRETS_PREFIX")?);
     let edge = Edge {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
+        settings: Settings::new(setup.dynamo.clone()),
+        secrets: Arc::new(secrets),
+        reach: Reach { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") },
         auth: setup.auth(),
         features: Features { stream: setup.flag("KEEL_STREAM"), owners: setup.flag("KEEL_OWNERS") },
     };

@@ -4,9 +4,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
+use keel_kernel::budget::Budget;
 use keel_kernel::{Head, Millis, SessionId, StateOwner, caps};
 use keel_ledger::SessionKey;
 use keel_ledger::sessions::{Created, Meta, Patched, Session};
+use keel_settings::{TenantBudget, is_name};
 use keel_web::params::{At, Query};
 use keel_web::{Body, Caller, Code, Problem, cursor};
 use serde_json::{Value, json};
@@ -40,6 +42,24 @@ fn shown(edge: &Edge, status: StatusCode, session: &Session) -> Response {
     (status, [(header::ETAG, view::etag(&session.meta))], Json(described(edge, session))).into_response()
 }
 
+/// The plugins whose tools a session may use.
+fn plugins(body: &Body) -> Result<Option<Vec<String>>, Problem> {
+    body.optional("plugins", "must be an array of at most 50 names", |value| {
+        let names = value.as_array().filter(|names| names.len() <= 50)?;
+        names.iter().map(|name| name.as_str().filter(|name| is_name(name)).map(str::to_owned)).collect()
+    })
+}
+
+/// H5: `{maxTokens?, maxCostUsd?}`; an empty one is no budget.
+fn budget(body: &Body) -> Result<Option<Budget>, Problem> {
+    let must = "must be an object with maxTokens (a whole number) and maxCostUsd (0 to 1e9), or one of them";
+    body.optional("budget", must, |value| {
+        let budget: TenantBudget = serde_json::from_value(value.clone()).ok()?;
+        budget.check().ok()?;
+        Some(budget.budget())
+    })
+}
+
 /// What a session is created from.
 fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<Meta, Problem> {
     body.only(&[
@@ -52,6 +72,8 @@ fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<Meta, Problem> {
         "externalRef",
         "metadata",
         "maxAttempts",
+        "plugins",
+        "budget",
     ])?;
     let owner =
         body.optional("stateOwner", "must be \"native\" or \"external\"", |value| match value.as_str() {
@@ -80,7 +102,7 @@ fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<Meta, Problem> {
         },
     )?;
     Ok(Meta {
-        session_id: id,
+        plugins: plugins(body)?,
         title: bounded(body, "title", 256)?.map(str::to_owned),
         model: bounded(body, "model", 128)?.map(str::to_owned),
         system: bounded(body, "system", 64 * 1024)?.map(str::to_owned),
@@ -89,9 +111,8 @@ fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<Meta, Problem> {
         backend: backend.map(str::to_owned),
         external_ref: external_ref.map(str::to_owned),
         max_attempts: attempts.unwrap_or(caps::ATTEMPTS_DEFAULT),
-        created_ms: now.0,
-        revision: 1,
         digest: body.digest(),
+        ..Meta::native(id, now)
     })
 }
 
@@ -106,7 +127,8 @@ pub(crate) async fn create(
         None => SessionId::parse(edge.ledger.env().unique()).expect("hex digits"),
     };
     let meta = read_new(&body, id.clone(), edge.ledger.env().now())?;
-    let head = Head::new(meta.state_owner, meta.max_attempts);
+    let budget = budget(&body)?.unwrap_or_default();
+    let head = Head { budget, ..Head::new(meta.state_owner, meta.max_attempts) };
     let at = SessionKey { tenant: caller.tenant, session: id };
     match edge.rows.create(&at, &meta, &head).await? {
         Created::Now(session) => Ok(shown(&edge, StatusCode::CREATED, &session)),
@@ -134,7 +156,8 @@ pub(crate) async fn patch(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    body.only(&["title", "model", "system", "metadata"])?;
+    body.only(&["title", "model", "system", "metadata", "plugins", "budget"])?;
+    let budget = budget(&body)?;
     let if_match = headers.get(header::IF_MATCH).map(|tag| tag.to_str().unwrap_or("").trim().to_owned());
     let has = |name: &str| body.object().contains_key(name);
     for _ in 0..8 {
@@ -159,9 +182,18 @@ pub(crate) async fn patch(
         if has("metadata") {
             meta.metadata = metadata(&body)?;
         }
+        if has("plugins") {
+            meta.plugins = plugins(&body)?;
+        }
         meta.revision += 1;
         match edge.rows.patch(&at, meta).await? {
-            Patched::Now(_) => return Ok(shown(&edge, StatusCode::OK, &session)),
+            Patched::Now(_) => {
+                // Behind the description, whose If-Match guards it: a budget that is raised lets a run go on (H5).
+                if has("budget") {
+                    session.head = edge.ledger.set_budget(&at, budget.unwrap_or_default()).await?;
+                }
+                return Ok(shown(&edge, StatusCode::OK, &session));
+            }
             Patched::Stale(_) => {} // somebody else's change came between: look again
         }
     }
@@ -171,6 +203,14 @@ pub(crate) async fn patch(
 /// `POST /v1/sessions/{id}/close`
 pub(crate) async fn close(State(edge): State<Edge>, At(at): At) -> Result<Response, Problem> {
     edge.ledger.close(&at).await?;
+    // H4: what works for it ends with it.
+    for session in edge.rows.children(&at).await? {
+        let child = SessionKey { tenant: at.tenant.clone(), session };
+        match edge.ledger.cancel(&child).await {
+            Ok(_) | Err(keel_ledger::LedgerError::Refused(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     show(State(edge), At(at)).await
 }
 
@@ -186,9 +226,9 @@ pub(crate) async fn list(
         query.text("cursor").map(|cursor| cursor::read_list(&caller.tenant, cursor)).transpose()?;
     let wanted = query.text("status");
     if let Some(status) = wanted
-        && !["open", "closed", "idle", "pending", "running", "done", "failed"].contains(&status)
+        && !["open", "closed", "idle", "pending", "running", "waiting", "done", "failed"].contains(&status)
     {
-        let must = "must be open, closed, idle, pending, running, done or failed";
+        let must = "must be open, closed, idle, pending, running, waiting, done or failed";
         return Err(Problem::parameter("status", must));
     }
     let mut sessions = Vec::new();

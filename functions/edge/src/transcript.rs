@@ -45,7 +45,7 @@ enum ShownEntry {
 /// What the next request would present: of the run that has begun, or of the one that a claim would begin now (A5).
 fn shown(history: &History, head: &Head) -> Shown {
     let begun = match head.run.status {
-        RunStatus::Running | RunStatus::Pending => head.run.watermark,
+        RunStatus::Running | RunStatus::Pending | RunStatus::Waiting => head.run.watermark,
         RunStatus::Idle | RunStatus::Done | RunStatus::Failed => None,
     };
     let transcript = history.transcript(begun.or(Some(history.seq())));

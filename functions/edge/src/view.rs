@@ -1,5 +1,7 @@
 //! A session as a client may see it. Never the lease's token.
 
+use keel_kernel::budget::Budget;
+use keel_kernel::event::Spent;
 use keel_kernel::{Head, Millis, RunStatus};
 use keel_ledger::sessions::{Meta, Session};
 use serde_json::{Map, Value, json};
@@ -18,6 +20,11 @@ pub(crate) fn session(session: &Session, now: Millis, lease_ms: u64) -> Value {
     put("model", meta.model.as_ref().map(|v| json!(v)));
     put("system", meta.system.as_ref().map(|v| json!(v)));
     put("metadata", meta.metadata.as_ref().map(|v| json!(v)));
+    put("plugins", meta.plugins.as_ref().map(|v| json!(v)));
+    put("parent", meta.child_of.as_ref().map(|of| json!(of.parent)));
+    put("root", meta.child_of.as_ref().map(|of| json!(of.root)));
+    put("depth", meta.child_of.as_ref().map(|of| json!(of.depth)));
+    put("toolCallId", meta.child_of.as_ref().map(|of| json!(of.tool_call_id)));
     put("stateOwner", Some(json!(meta.state_owner)));
     put("backend", meta.backend.as_ref().map(|v| json!(v)));
     put("externalRef", meta.external_ref.as_ref().map(|v| json!(v)));
@@ -28,9 +35,24 @@ pub(crate) fn session(session: &Session, now: Millis, lease_ms: u64) -> Value {
     put("unanswered", Some(json!(head.ledger.unanswered)));
     put("pendingInput", Some(json!(!head.ledger.unanswered.is_empty())));
     put("run", Some(run(head)));
+    let Spent { tokens, .. } = head.ledger.spent;
+    put("spent", Some(json!({ "tokens": tokens, "costUsd": head.ledger.spent.usd() })));
+    put("budget", (head.budget != Budget::default()).then(|| budget(head.budget)));
     // The lease was last extended at `until` minus its length.
     let age = |until: Millis| lease_ms.saturating_sub(until.since(now));
     put("lease", head.lease.as_ref().map(|lease| json!({ "ageMs": age(lease.until) })));
+    Value::Object(view)
+}
+
+/// H5: a budget as it was set.
+fn budget(budget: Budget) -> Value {
+    let mut view = Map::new();
+    if let Some(tokens) = budget.tokens {
+        view.insert("maxTokens".to_owned(), json!(tokens));
+    }
+    if let Some(micros) = budget.micros {
+        view.insert("maxCostUsd".to_owned(), json!(Spent { tokens: 0, micros }.usd()));
+    }
     Value::Object(view)
 }
 
@@ -50,6 +72,12 @@ pub(crate) fn run(head: &Head) -> Value {
     });
     if let Some(reason) = run.reason {
         view["reason"] = json!(reason);
+    }
+    if let Some(waits) = run.waits {
+        view["waitsFor"] = json!(waits);
+        if run.not_before.0 > 0 {
+            view["until"] = json!(run.not_before);
+        }
     }
     if let Some(watermark) = run.watermark {
         view["readWatermark"] = json!(watermark);

@@ -92,9 +92,24 @@ impl Sweeper {
         Ok(swept)
     }
 
+    /// H4: what the child's own end could not tell.
+    async fn tell_parent(&self, at: &keel_ledger::SessionKey, head: &keel_kernel::Head) {
+        let Some(parent) = &head.parent else { return };
+        if let Err(error) = self.ledger.tell_parent(at, parent).await {
+            tracing::warn!(
+                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                "a parent was not told of an end; the next sweep will tell it"
+            );
+        }
+    }
+
     async fn hint(&self, at: &keel_ledger::SessionKey, head: &keel_kernel::Head, due: Millis) -> bool {
         let now = self.ledger.env().now();
         let after_ms = match run::sweep(head, now) {
+            Sweep::TellParent => {
+                self.tell_parent(at, head).await;
+                return false;
+            }
             Sweep::Hint => 0,
             Sweep::Later(until) if due > now => until.since(now) + 1,
             Sweep::Later(_) | Sweep::Leave => return false,

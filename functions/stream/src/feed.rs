@@ -1,9 +1,12 @@
 //! One reader's feed: what it has seen, when it looks again, when it ends.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use keel_kernel::{Epoch, Event, Head, Kind, Seq};
+use keel_kernel::approval::{Approval, Standing};
+use keel_kernel::event::Facts;
+use keel_kernel::{DedupeKey, Epoch, Event, Head, Kind, Seq};
 use keel_ledger::SessionKey;
 use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
@@ -18,6 +21,8 @@ use crate::{Streams, frame};
 const HEARTBEAT: Duration = Duration::from_secs(7);
 /// Events fetched at once, so that a reader of a long ledger takes no more memory than one of a short.
 const PAGE: usize = 100;
+/// Between two looks for decisions.
+const ASK: Duration = Duration::from_millis(500);
 /// Left of an invocation's time for the last query and the drain frame.
 const MARGIN: Duration = Duration::from_secs(3);
 /// How long the store may fail before the stream ends; the client's next one tries again.
@@ -31,6 +36,8 @@ pub(crate) struct Feed {
     cursor: Seq,
     partials: Option<Partials>,
     until_settled: bool,
+    /// Calls that may wait for a person.
+    waiting: Waiting,
     live: bool,
     /// When a run was live last.
     live_at: Instant,
@@ -41,6 +48,37 @@ pub(crate) struct Feed {
     look_ms: u64,
     failures: u32,
     state: State,
+}
+
+/// What is known of the session's open calls, and which of their decisions were announced (H2).
+struct Waiting {
+    open: BTreeSet<DedupeKey>,
+    announced: BTreeSet<DedupeKey>,
+    asked: Option<Instant>,
+}
+
+impl Waiting {
+    fn heard(&mut self, event: &Event) {
+        match Facts::read(event.kind, &event.payload) {
+            Ok(Facts::Assistant(message)) if !message.failed => {
+                self.open.extend(message.calls.into_iter().map(|call| call.id));
+            }
+            Ok(Facts::Tool(result)) => {
+                self.open.remove(&result.tool_call_id);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Those to be asked about now: seldom, for each costs a read.
+    fn due(&mut self, now: Instant) -> Vec<DedupeKey> {
+        let unknown: Vec<DedupeKey> = self.open.difference(&self.announced).cloned().collect();
+        if unknown.is_empty() || self.asked.is_some_and(|asked| now < asked + ASK) {
+            return Vec::new();
+        }
+        self.asked = Some(now);
+        unknown
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,6 +184,11 @@ impl Feed {
             cursor,
             partials,
             until_settled,
+            waiting: Waiting {
+                open: head.ledger.open_calls.clone(),
+                announced: BTreeSet::new(),
+                asked: None,
+            },
         })
     }
 
@@ -214,6 +257,7 @@ impl Feed {
             if let Some(partials) = &mut self.partials {
                 partials.heard(event, out);
             }
+            self.waiting.heard(event);
             frame::committed(out, event);
             self.cursor = event.seq;
             self.live |= event.kind == Kind::UserMessage;
@@ -223,6 +267,9 @@ impl Feed {
             && !page.has_more
         {
             orphan.dies(out); // its owner is fenced, and the ledger as of now does not hold it
+        }
+        if !page.has_more {
+            self.look_for_decisions(out).await?;
         }
         let asks = page.events.iter().any(|event| event.kind == Kind::RunFinished)
             || (page.events.is_empty() && self.live && self.live_at.elapsed() >= HEARTBEAT);
@@ -236,6 +283,20 @@ impl Feed {
             self.look_ms = self.streams.config.look_live_ms.0;
         }
         Ok(page.has_more)
+    }
+
+    /// H2: announces each decision once to this reader. No frame of it has an id: it is no part of the ledger.
+    async fn look_for_decisions(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
+        for call in self.waiting.due(Instant::now()) {
+            let id = Approval::id_of(&self.at.session, &call);
+            let Some(approval) = self.streams.rows.approval(&self.at, &id).await? else { continue };
+            let now = self.streams.ledger.env().now();
+            if matches!(approval.standing(now), Standing::Open(_)) {
+                frame::decision(out, &approval, now);
+            }
+            self.waiting.announced.insert(call);
+        }
+        Ok(())
     }
 
     async fn head(&self) -> Result<Head, Problem> {

@@ -3,7 +3,8 @@
 //! never sent (R5).
 
 use bytes::{BufMut as _, BytesMut};
-use keel_kernel::Event;
+use keel_kernel::approval::Approval;
+use keel_kernel::{Event, Millis};
 use keel_ledger::dynamo::PartialChunk;
 use serde_json::json;
 
@@ -32,6 +33,12 @@ pub(crate) fn partial(out: &mut BytesMut, chunk: &PartialChunk) {
     out.put_slice(format!("event: partial\ndata: {data}\n\n").as_bytes());
 }
 
+/// H2: a call waits for a person.
+pub(crate) fn decision(out: &mut BytesMut, approval: &Approval, now: Millis) {
+    let data = keel_web::decision::view(approval, now);
+    out.put_slice(format!("event: decision.opened\ndata: {data}\n\n").as_bytes());
+}
+
 /// R5: nothing new, still here.
 pub(crate) fn heartbeat(out: &mut BytesMut) {
     out.put_slice(b": still here\n\n");
@@ -51,7 +58,7 @@ pub(crate) fn settled(out: &mut BytesMut, status: &str) {
 #[cfg(test)]
 mod tests {
     use keel_kernel::event::CommitPlace;
-    use keel_kernel::{CommitId, Epoch, Kind, Millis, Payload, Seq};
+    use keel_kernel::{CommitId, Epoch, Kind, Payload, Seq};
 
     use super::*;
 

@@ -14,6 +14,8 @@ use keel_ledger::sessions::Meta;
 pub struct Equipped {
     /// The model.
     pub provider: Arc<dyn Provider>,
+    /// What requests ask it for; `None`: its own choice.
+    pub model: Option<String>,
     /// What it may read.
     pub window: Window,
     /// The tools.
@@ -58,9 +60,10 @@ pub struct Plain {
 
 #[async_trait]
 impl Equip for Plain {
-    async fn equip(&self, _at: &SessionKey, _meta: Option<&Meta>) -> Result<Equipped, NotEquipped> {
+    async fn equip(&self, _at: &SessionKey, meta: Option<&Meta>) -> Result<Equipped, NotEquipped> {
         Ok(Equipped {
             provider: self.provider.clone(),
+            model: meta.and_then(|meta| meta.model.clone()),
             window: Window::default(),
             tools: self.tools.clone(),
             budget: None,

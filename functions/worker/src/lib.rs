@@ -6,6 +6,7 @@
 pub mod children;
 mod desk;
 mod equip;
+mod settings;
 mod waits;
 mod watch;
 
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keel_agent::compact::Window;
 use keel_agent::tool::{ToolOutput, ToolSpec};
 use keel_agent::{Desk as _, DeskError, Ended, Ports, RunContext, SettleAnswer, Signals, Tools};
 use keel_kernel::OwnerId;
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use desk::{Known, LedgerDesk};
 pub use equip::{Equip, Equipped, NotEquipped, Plain};
+pub use settings::FromSettings;
 use waits::{SessionWaits, TenantSpending};
 use watch::Watcher;
 
@@ -159,7 +160,7 @@ impl Worker {
         message: &dyn Message,
     ) -> Result<Ended, WorkerError> {
         let Equipment { equipped, meta, desk, known } = equipment;
-        let run = self.context(claimed, meta.as_ref(), equipped.window);
+        let run = self.context(claimed, meta.as_ref(), &equipped);
         let tools = WithAgents(&*equipped.tools);
         let policies = tools.specs().into_iter().map(|spec| (spec.name, spec.policy)).collect();
         let tenant = match equipped.budget {
@@ -215,17 +216,17 @@ impl Worker {
         self.ledger.env().pick(full / 2..=full)
     }
 
-    fn context(&self, claimed: &Claimed, meta: Option<&Meta>, window: Window) -> RunContext {
+    fn context(&self, claimed: &Claimed, meta: Option<&Meta>, equipped: &Equipped) -> RunContext {
         let run = &claimed.head.run;
         RunContext {
             watermark: run.watermark,
             attempt: run.attempts,
             max_attempts: claimed.head.max_attempts,
             max_turns: self.config.max_turns,
-            model: meta.and_then(|meta| meta.model.clone()),
+            model: equipped.model.clone(),
             system: meta.and_then(|meta| meta.system.clone()),
             backoff_ms: self.backoff(run.attempts),
-            window,
+            window: equipped.window,
             compact: claimed.head.compact,
         }
     }

@@ -5,11 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
 use keel_agent::tool::builtin::Builtin;
-use keel_fn_worker::{Message, Worker, WorkerConfig};
+use keel_fn_worker::{FromSettings, Message, Plain, Worker, WorkerConfig};
 use keel_lambda::Setup;
 use keel_ledger::Env as _;
 use keel_ledger::hints::{Hint, SqsHints};
 use keel_models::Choice;
+use keel_plugins::{Caller, Reach};
+use keel_settings::Settings;
+use keel_settings::secrets::AwsSecrets;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -38,8 +41,7 @@ async fn main() -> Result<(), Error> {
     let worker = Worker {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
-        provider: model(&setup).await?.connect()?,
-        tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
+        equip: Arc::new(equip(&setup).await?),
         config: WorkerConfig::default(),
         drain,
     };
@@ -49,6 +51,20 @@ async fn main() -> Result<(), Error> {
         async move { Ok::<_, Error>(handle(&worker, &queue, event).await) }
     }))
     .await
+}
+
+/// Models and tools from the tenants' settings; the deployment's own model where a tenant has set none.
+async fn equip(setup: &Setup) -> Result<FromSettings, Error> {
+    let manager = aws_sdk_secretsmanager::Client::new(&setup.aws);
+    let secrets = Arc::new(AwsSecrets::new(manager, setup.required("KEEL_SECRETS_PREFIX")?));
+    let reach = Reach { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") };
+    let lambda = aws_sdk_lambda::Client::new(&setup.aws);
+    let caller = Arc::new(Caller::new(reach, secrets.clone(), Some(lambda))?);
+    let own = Plain {
+        provider: model(setup).await?.connect()?,
+        tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
+    };
+    Ok(FromSettings::new(Settings::new(setup.dynamo.clone()), secrets, caller, reach, own))
 }
 
 /// `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`; the key from the secret that `KEEL_PROVIDER_SECRET` names. Read at
@@ -66,6 +82,7 @@ async fn model(setup: &Setup) -> Result<Choice, Error> {
         url: setup.text("KEEL_PROVIDER_URL"),
         model: setup.text("KEEL_MODEL"),
         key,
+        ..Choice::default()
     })
 }
 

@@ -20,6 +20,10 @@ pub(crate) enum StartError {
     Recover(#[source] StoreError),
     #[error("the model could not be chosen")]
     Model(#[from] keel_models::BadChoice),
+    #[error("the secrets could not be opened")]
+    Secrets(#[source] std::io::Error),
+    #[error("the caller of plugins could not be made")]
+    Plugins(#[source] reqwest::Error),
     #[error("the server ended")]
     Serve(#[source] std::io::Error),
 }

@@ -12,13 +12,16 @@ use keel_fn_edge::{Edge, Features};
 use keel_fn_kernel::Owners;
 use keel_fn_kernel::sweep::Sweeper;
 use keel_fn_stream::{StreamConfig, Streams};
-use keel_fn_worker::{NoMessage, Worker, WorkerConfig};
+use keel_fn_worker::{FromSettings, NoMessage, Plain, Worker, WorkerConfig};
 use keel_ledger::dynamo::Dynamo;
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::sessions::ApiKeyRow;
 use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SystemEnv};
 use keel_models::{BadChoice, Choice};
+use keel_plugins::{Caller, Reach};
+use keel_settings::Settings;
+use keel_settings::secrets::FileSecrets;
 use keel_web::Auth;
 use keel_web::auth::ApiKey;
 use keel_web::service::finish;
@@ -32,6 +35,8 @@ use crate::dynamodb::{self, Store};
 use crate::error::StartError;
 use crate::options::Options;
 
+/// Tools and models on this machine are what one tries Keel out with.
+const REACH: Reach = Reach { loopback: true, private: false };
 /// How long open requests and runs may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks for expired partials.
@@ -48,15 +53,16 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let config = LedgerConfig { lease_ms: options.lease_ms, ..LedgerConfig::default() };
     let store = Arc::new(rows.clone());
     let ledger = Ledger::new(store, Arc::new(hints), Wakes::in_process(), Arc::new(SystemEnv), config);
+    let secrets = secrets(options)?;
     let (stop, drain) = watch::channel(false);
 
     let mut work = JoinSet::new();
     if options.no_worker {
         work.spawn(drop_hints(hinted, drain.clone()));
     } else {
-        let provider = provider(options)?;
+        let equip = equip(options, &rows, &secrets)?;
         work.spawn(answer_hints(
-            worker(options, provider, &ledger, &rows, &drain),
+            worker(options, equip, &ledger, &rows, &drain),
             hinted,
             options.invocation_ms,
         ));
@@ -76,7 +82,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
         .await
         .map_err(|source| StartError::Listen { port: options.port, source })?;
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let router = finish(routes(options, &ledger, &rows, &drain));
+    let router = finish(routes(options, &ledger, &rows, &secrets, &drain));
     banner::ready(address, &opened.place(options), dynamodb);
 
     let mut draining = drain.clone();
@@ -96,11 +102,20 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-fn routes(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Receiver<bool>) -> Router {
+fn routes(
+    options: &Options,
+    ledger: &Ledger,
+    rows: &Dynamo,
+    secrets: &Arc<FileSecrets>,
+    drain: &watch::Receiver<bool>,
+) -> Router {
     let auth = Auth::new(rows.clone());
     let edge = Edge {
         ledger: ledger.clone(),
         rows: rows.clone(),
+        settings: Settings::new(rows.clone()),
+        secrets: secrets.clone(),
+        reach: REACH,
         auth: auth.clone(),
         features: Features { stream: true, owners: true },
     };
@@ -116,19 +131,36 @@ fn routes(options: &Options, ledger: &Ledger, rows: &Dynamo, drain: &watch::Rece
     keel_fn_edge::router(edge).merge(keel_fn_kernel::router(owners)).merge(keel_fn_stream::router(streams))
 }
 
+/// Secrets beside the ledger, or in memory with it.
+fn secrets(options: &Options) -> Result<Arc<FileSecrets>, StartError> {
+    let opened = match options.memory || options.dynamodb.is_some() {
+        true => FileSecrets::memory(),
+        false => FileSecrets::open(&options.data),
+    };
+    opened.map(Arc::new).map_err(StartError::Secrets)
+}
+
+fn equip(options: &Options, rows: &Dynamo, secrets: &Arc<FileSecrets>) -> Result<FromSettings, StartError> {
+    let caller = Caller::new(REACH, secrets.clone(), None).map_err(StartError::Plugins)?;
+    let tools = Arc::new(Builtin::new(|| SystemEnv.now().to_string()));
+    let own = Plain { provider: provider(options)?, tools };
+    Ok(FromSettings::new(Settings::new(rows.clone()), secrets.clone(), Arc::new(caller), REACH, own))
+}
+
 fn provider(options: &Options) -> Result<Arc<dyn Provider>, BadChoice> {
     let choice = Choice {
         provider: options.provider.clone(),
         url: options.provider_url.clone(),
         model: options.model.clone(),
         key: options.provider_key.clone(),
+        ..Choice::default()
     };
     choice.connect()
 }
 
 fn worker(
     options: &Options,
-    provider: Arc<dyn Provider>,
+    equip: FromSettings,
     ledger: &Ledger,
     rows: &Dynamo,
     drain: &watch::Receiver<bool>,
@@ -142,8 +174,7 @@ fn worker(
     Worker {
         ledger: ledger.clone(),
         rows: rows.clone(),
-        provider,
-        tools: Arc::new(Builtin::new(|| SystemEnv.now().to_string())),
+        equip: Arc::new(equip),
         config,
         drain: drain.clone(),
     }

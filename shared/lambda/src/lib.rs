@@ -87,6 +87,11 @@ impl Setup {
         Auth::new(self.dynamo.clone())
     }
 
+    /// A variable's text, which must be there.
+    pub fn required(&self, name: &'static str) -> Result<String, BadConfig> {
+        var(name).ok_or(BadConfig { name, problem: "is missing" })
+    }
+
     /// A variable's text, if it says something.
     pub fn text(&self, name: &'static str) -> Option<String> {
         var(name)

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 
 use crate::anthropic::{self, Anthropic};
 use crate::openai::{self, OpenAi};
+use crate::reach::{BadAddress, Reach};
 use crate::{Http, Patience};
 
 /// The most tokens of an answer where nobody says.
@@ -24,6 +25,10 @@ pub struct Choice {
     pub model: Option<String>,
     /// The API key.
     pub key: Option<SecretString>,
+    /// The most tokens of an answer.
+    pub max_tokens: Option<u32>,
+    /// How far the address may lead. `None`: anywhere, for who runs the deployment has chosen it.
+    pub reach: Option<Reach>,
 }
 
 /// Why a choice is none.
@@ -40,6 +45,9 @@ pub enum BadChoice {
         /// What is missing.
         what: &'static str,
     },
+    /// The address leads where it must not.
+    #[error("the model's address is not allowed")]
+    Address(#[source] BadAddress),
     /// No TLS.
     #[error("the HTTP client could not be made")]
     Client(#[source] reqwest::Error),
@@ -54,20 +62,32 @@ impl Choice {
         let needs = |what| BadChoice::Needs { provider: self.provider.clone(), what };
         let url = |own: &str| self.url.as_deref().unwrap_or(own).trim_end_matches('/').to_owned();
         let model = || self.model.clone().ok_or_else(|| needs("a model"));
+        if let (Some(reach), Some(url)) = (self.reach, &self.url) {
+            reach.admit(url).map_err(BadChoice::Address)?;
+        }
         match self.provider.as_str() {
             "fake" => Ok(Arc::new(Fake)),
             "anthropic" => {
                 let key = self.key.clone().ok_or_else(|| needs("a key"))?;
-                let wire =
-                    Anthropic { url: url(anthropic::URL), key, model: model()?, max_tokens: MAX_TOKENS };
-                Ok(Arc::new(Http::new(wire, Patience::default()).map_err(BadChoice::Client)?))
+                let wire = Anthropic {
+                    url: url(anthropic::URL),
+                    key,
+                    model: model()?,
+                    max_tokens: self.max_tokens.unwrap_or(MAX_TOKENS),
+                };
+                Ok(Arc::new(Http::new(wire, Patience::default(), self.reach).map_err(BadChoice::Client)?))
             }
             "openai" => {
                 if self.key.is_none() && self.url.is_none() {
                     return Err(needs("a key"));
                 }
-                let wire = OpenAi { url: url(openai::URL), key: self.key.clone(), model: model()? };
-                Ok(Arc::new(Http::new(wire, Patience::default()).map_err(BadChoice::Client)?))
+                let wire = OpenAi {
+                    url: url(openai::URL),
+                    key: self.key.clone(),
+                    model: model()?,
+                    max_tokens: self.max_tokens,
+                };
+                Ok(Arc::new(Http::new(wire, Patience::default(), self.reach).map_err(BadChoice::Client)?))
             }
             unknown => Err(BadChoice::Unknown(unknown.to_owned())),
         }
@@ -89,6 +109,7 @@ mod tests {
             url: url.map(str::to_owned),
             model: model.map(str::to_owned),
             key: key.map(|key| key.to_owned().into()),
+            ..Choice::default()
         };
         choice.connect().map(|provider| provider.model(None)).map_err(|error| error.to_string())
     }

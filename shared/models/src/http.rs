@@ -13,6 +13,7 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
 use crate::Patience;
+use crate::reach::{Reach, Resolver};
 
 /// The most of a provider's own words that goes into the ledger, in characters.
 const WORDS_MAX: usize = 500;
@@ -91,16 +92,19 @@ pub struct Http<W> {
 }
 
 impl<W: Wire> Http<W> {
-    /// A model behind `wire`.
+    /// A model behind `wire`; with a `reach`, names lead no further than that.
     ///
     /// # Errors
     /// When the TLS stack cannot be set up.
-    pub fn new(wire: W, patience: Patience) -> Result<Self, reqwest::Error> {
-        let client = Client::builder()
+    pub fn new(wire: W, patience: Patience, reach: Option<Reach>) -> Result<Self, reqwest::Error> {
+        let mut client = Client::builder()
             .connect_timeout(patience.connect)
             .read_timeout(patience.idle)
-            .redirect(reqwest::redirect::Policy::none()) // a key is sent to nobody but who was named
-            .build()?;
+            .redirect(reqwest::redirect::Policy::none()); // a key is sent to nobody but who was named
+        if let Some(reach) = reach {
+            client = client.no_proxy().dns_resolver(Arc::new(Resolver(reach)));
+        }
+        let client = client.build()?;
         Ok(Self { wire: Arc::new(wire), client, patience })
     }
 }

@@ -10,6 +10,7 @@ mod choice;
 mod context;
 mod http;
 pub mod openai;
+pub mod reach;
 
 use std::time::Duration;
 

@@ -21,6 +21,8 @@ pub struct OpenAi {
     pub key: Option<SecretString>,
     /// The model of sessions that name none.
     pub model: String,
+    /// The most tokens of an answer; `None`: as many as the server gives.
+    pub max_tokens: Option<u32>,
 }
 
 impl Wire for OpenAi {
@@ -60,6 +62,11 @@ impl OpenAi {
             "stream_options": { "include_usage": true },
             "messages": messages,
         });
+        if let Some(most) = self.max_tokens {
+            // The provider's own newer name; other servers know the older one.
+            let name = if self.url == URL { "max_completion_tokens" } else { "max_tokens" };
+            body[name] = json!(most);
+        }
         if !request.tools.is_empty() {
             let tool = |tool: &keel_agent::tool::ToolSpec| {
                 let function = json!({

@@ -7,7 +7,6 @@
 mod http;
 mod lambda;
 mod mcp;
-mod reach;
 mod schema;
 mod tools;
 
@@ -16,9 +15,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use keel_agent::tool::ToolSpec;
+use keel_models::reach::Resolver;
 use keel_settings::Secrets;
 
-pub use reach::{BadAddress, Reach};
+pub use keel_models::reach::{BadAddress, Reach};
 pub use schema::check_schema;
 pub use tools::PluginTools;
 
@@ -51,7 +51,7 @@ impl Caller {
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy() // a proxy would resolve names out of our sight
-            .dns_resolver(Arc::new(reach::Resolver(reach)))
+            .dns_resolver(Arc::new(Resolver(reach)))
             .build()?;
         Ok(Self { client, reach, secrets, lambda, listed: Mutex::default() })
     }

@@ -30,10 +30,22 @@ fn fault(pointer: impl Into<String>, detail: impl Into<String>) -> Fault {
 
 const MODELS: &str = "models";
 const BUDGET: &str = "budget";
+const PLUGIN: &str = "plugin#";
 const SECRET: &str = "secret-";
 
 fn setting(name: &str) -> String {
     format!("{}{name}", keys::SETTING_PREFIX)
+}
+
+/// All of a tenant's settings but its secrets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct All {
+    /// The models.
+    pub models: Models,
+    /// H5: what may be spent in a month, if anybody said.
+    pub budget: Option<TenantBudget>,
+    /// The plugins, by name.
+    pub plugins: Vec<Plugin>,
 }
 
 /// A tenant's settings in the state table.
@@ -70,7 +82,25 @@ impl Settings {
 
     /// The plugins, by name.
     pub async fn plugins(&self, tenant: &TenantId) -> Result<Vec<Plugin>, StoreError> {
-        self.rows.settings(tenant, keys::PLUGIN_PREFIX).await
+        let rows = self.rows.settings(tenant, keys::PLUGIN_PREFIX).await?;
+        Ok(rows.into_iter().map(|(_, plugin)| plugin).collect())
+    }
+
+    /// Everything that an attempt wants to know, in one query.
+    pub async fn all(&self, tenant: &TenantId) -> Result<All, StoreError> {
+        let rows = self.rows.settings::<serde_json::Value>(tenant, keys::SETTING_PREFIX).await?;
+        let mut all = All::default();
+        for (name, row) in rows {
+            let bad = |_| StoreError::Corrupt(format!("the setting {name}"));
+            if name == MODELS {
+                all.models = serde_json::from_value(row).map_err(bad)?;
+            } else if name == BUDGET {
+                all.budget = Some(serde_json::from_value(row).map_err(bad)?);
+            } else if name.starts_with(PLUGIN) {
+                all.plugins.push(serde_json::from_value(row).map_err(bad)?);
+            }
+        }
+        Ok(all)
     }
 
     /// A plugin.
@@ -90,7 +120,8 @@ impl Settings {
 
     /// The names of the tenant's secrets.
     pub async fn secret_names(&self, tenant: &TenantId) -> Result<Vec<String>, StoreError> {
-        self.rows.settings(tenant, &setting(SECRET)).await
+        let rows = self.rows.settings::<String>(tenant, &setting(SECRET)).await?;
+        Ok(rows.into_iter().map(|(_, name)| name).collect())
     }
 
     /// Remembers that there is a secret of this name. Its value is elsewhere.

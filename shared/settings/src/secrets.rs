@@ -22,6 +22,25 @@ pub const SECRET_MAX: usize = 8 * 1024;
 #[error("the secrets could not be {0}")]
 pub struct SecretsError(pub &'static str, #[source] pub Box<dyn std::error::Error + Send + Sync>);
 
+/// No secrets at all, and nowhere to put any.
+#[derive(Clone, Copy, Debug)]
+pub struct NoSecrets;
+
+#[async_trait]
+impl Secrets for NoSecrets {
+    async fn get(&self, _tenant: &TenantId, _name: &str) -> Result<Option<SecretString>, SecretsError> {
+        Ok(None)
+    }
+
+    async fn put(&self, _tenant: &TenantId, _name: &str, _value: SecretString) -> Result<(), SecretsError> {
+        Err(SecretsError("written", "there is nowhere to put them".into()))
+    }
+
+    async fn remove(&self, _tenant: &TenantId, _name: &str) -> Result<(), SecretsError> {
+        Ok(())
+    }
+}
+
 /// Where secrets are.
 #[async_trait]
 pub trait Secrets: Send + Sync {

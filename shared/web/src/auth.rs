@@ -48,6 +48,8 @@ impl Scope {
 pub struct Caller {
     /// Whose sessions it sees.
     pub tenant: TenantId,
+    /// Which of the tenant's keys it showed.
+    pub key: String,
     scopes: Arc<[String]>,
 }
 
@@ -131,7 +133,7 @@ impl Auth {
         if !bool::from(row.hash.as_bytes().ct_eq(key.hash().as_bytes())) {
             return Err(unknown());
         }
-        Ok(Caller { tenant: key.tenant, scopes: row.scopes.into() })
+        Ok(Caller { tenant: key.tenant, key: key.id, scopes: row.scopes.into() })
     }
 
     async fn row(&self, key: &ApiKey) -> Result<Option<ApiKeyRow>, Problem> {

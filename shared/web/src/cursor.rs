@@ -28,11 +28,16 @@ pub fn write_list(tenant: &TenantId, sk: &str) -> String {
 
 /// The sort key in a list's cursor. One of another tenant is refused. (It would only ever have read the caller's own rows.)
 pub fn read_list(tenant: &TenantId, cursor: &str) -> Result<String, Problem> {
+    read_list_of(tenant, "s#", cursor)
+}
+
+/// The same of a list whose rows' sort keys begin with `prefix`.
+pub fn read_list_of(tenant: &TenantId, prefix: &str, cursor: &str) -> Result<String, Problem> {
     let decoded = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     decoded
         .as_deref()
         .and_then(|text| text.split_once('/'))
-        .filter(|(of, sk)| *of == tenant.as_str() && sk.starts_with("s#") && sk.len() <= 128)
+        .filter(|(of, sk)| *of == tenant.as_str() && sk.starts_with(prefix) && sk.len() <= 128)
         .map(|(_, sk)| sk.to_owned())
         .ok_or_else(|| Problem::parameter("cursor", "is not a cursor of this list"))
 }

@@ -50,6 +50,12 @@ pub enum Code {
     Fenced,
     /// S1.
     AlreadyFinished,
+    /// H2: the decision was answered otherwise.
+    DecisionTaken,
+    /// H2: nobody answered in time.
+    DecisionExpired,
+    /// H2: the answer is about other arguments.
+    DecisionDiffers,
     /// If-Match named another revision.
     PreconditionFailed,
     /// The body, the payload or the commit is too large.
@@ -66,7 +72,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, for the documentation and its test.
-    pub const ALL: [Code; 24] = [
+    pub const ALL: [Code; 27] = [
         Code::InvalidJson,
         Code::InvalidPayload,
         Code::InvalidRequest,
@@ -85,6 +91,9 @@ impl Code {
         Code::SessionExists,
         Code::Fenced,
         Code::AlreadyFinished,
+        Code::DecisionTaken,
+        Code::DecisionExpired,
+        Code::DecisionDiffers,
         Code::PreconditionFailed,
         Code::TooLarge,
         Code::IdempotencyConflict,
@@ -114,6 +123,9 @@ impl Code {
             Code::SessionExists => (409, "session_exists", "The session id is taken"),
             Code::Fenced => (409, "fenced", "The lease is no longer yours"),
             Code::AlreadyFinished => (409, "already_finished", "The attempt is finished"),
+            Code::DecisionTaken => (409, "decision_taken", "The decision is taken"),
+            Code::DecisionExpired => (409, "decision_expired", "The decision has expired"),
+            Code::DecisionDiffers => (409, "decision_differs", "The decision is about something else"),
             Code::PreconditionFailed => (412, "precondition_failed", "The row has changed"),
             Code::TooLarge => (413, "too_large", "Too large"),
             Code::IdempotencyConflict => {
@@ -272,6 +284,12 @@ impl From<Refusal> for Problem {
                 Problem::new(Code::LimitReached, detail).with("limit", limit).retry_after(5)
             }
             Refusal::AlreadyFinished => Problem::new(Code::AlreadyFinished, detail),
+            Refusal::DecisionTaken => Problem::new(Code::DecisionTaken, detail),
+            Refusal::DecisionExpired => Problem::new(Code::DecisionExpired, detail),
+            Refusal::DecisionDiffers => {
+                let fault = Fault::new("/digest", "is not that of the call's arguments");
+                Problem::new(Code::DecisionDiffers, detail).at(fault)
+            }
         }
     }
 }
@@ -313,7 +331,8 @@ mod tests {
             "400 invalid_json\n400 invalid_payload\n400 invalid_request\n400 unknown_kind\n400 kind_not_accepted\n\
              400 token_not_allowed\n400 token_required\n400 key_not_allowed\n401 unauthenticated\n403 forbidden\n\
              404 not_found\n405 method_not_allowed\n409 session_closed\n409 external_session\n409 native_session\n\
-             409 session_exists\n409 fenced\n409 already_finished\n412 precondition_failed\n413 too_large\n\
+             409 session_exists\n409 fenced\n409 already_finished\n409 decision_taken\n409 decision_expired\n\
+             409 decision_differs\n412 precondition_failed\n413 too_large\n\
              422 idempotency_conflict\n429 limit_reached\n503 busy\n500 internal"
         );
     }

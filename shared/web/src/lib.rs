@@ -5,6 +5,7 @@
 pub mod auth;
 pub mod body;
 pub mod cursor;
+pub mod decision;
 pub mod error;
 pub mod params;
 pub mod request;

@@ -10,6 +10,9 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use keel_fn_edge::{Edge, Features};
 use keel_ledger::SessionKey;
+use keel_plugins::Reach;
+use keel_settings::Settings;
+use keel_settings::secrets::NoSecrets;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -82,6 +85,9 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
     let mut rng = world.rng.fork(&format!("client-{number}"));
     let router = keel_fn_edge::router(Edge {
         ledger: process.ledger,
+        settings: Settings::new(process.rows.clone()),
+        secrets: Arc::new(NoSecrets),
+        reach: Reach::default(),
         rows: process.rows,
         auth: world.auth.clone(),
         features: Features { stream: true, owners: true },

@@ -5,7 +5,7 @@
 //! | events | `tenant#session` | `e#<seq, 16 digits>`, `k#<key name>#<key>` |
 //! | state | `tenant#session` | `approval#<digest of a call's id>`, `child#<session>`, `head`, `meta` |
 //! | state | `tenant` | `s#<created, 16 digits>#<session>`, `key#<id>`, `open#<opened, 16 digits>#<decision>`,
-//! `plugin#<name>`, `setting#<name>`, `spent#<month>` |
+//! `conf#<setting>`, `conf#plugin#<name>`, `spent#<month>` |
 //! | partials | `tenant#session` | `<epoch, 10 digits>#<generation>#<chunk, 6 digits>` |
 
 use keel_kernel::event::KeyName;
@@ -49,10 +49,10 @@ pub const APPROVAL_PREFIX: &str = "approval#";
 pub const CHILD_PREFIX: &str = "child#";
 /// What the sort keys of a tenant's open decisions begin with.
 pub const OPEN_PREFIX: &str = "open#";
+/// What the sort keys of a tenant's settings begin with, so that one query has all of them.
+pub const SETTING_PREFIX: &str = "conf#";
 /// What the sort keys of a tenant's plugins begin with.
-pub const PLUGIN_PREFIX: &str = "plugin#";
-/// What the sort keys of a tenant's settings begin with.
-pub const SETTING_PREFIX: &str = "setting#";
+pub const PLUGIN_PREFIX: &str = "conf#plugin#";
 
 /// The sort key of a session's decision.
 pub fn approval(id: &str) -> String {

@@ -206,8 +206,11 @@ impl Dynamo {
         Ok(SessionPage { sessions, next })
     }
 
-    /// Head and description of each session, in the order asked for.
-    async fn sessions(&self, at: &[SessionKey]) -> Result<Vec<Session>, StoreError> {
+    /// Head and description of each session, at most 100, in the order asked for.
+    pub async fn sessions(&self, at: &[SessionKey]) -> Result<Vec<Session>, StoreError> {
+        if at.is_empty() {
+            return Ok(Vec::new());
+        }
         let heads = self.read_heads(at).await?;
         let mut wanted = KeysAndAttributes::builder();
         for session in at {

@@ -51,12 +51,12 @@ impl Dynamo {
         got.item().map(read_row).transpose()
     }
 
-    /// A tenant's rows whose sort keys begin with this, in their order, 200 at most.
+    /// A tenant's rows whose sort keys begin with this, with what follows in their keys, in order, 200 at most.
     pub async fn settings<T: DeserializeOwned>(
         &self,
         tenant: &TenantId,
         prefix: &str,
-    ) -> Result<Vec<T>, StoreError> {
+    ) -> Result<Vec<(String, T)>, StoreError> {
         let got = self
             .patient
             .query()
@@ -71,7 +71,11 @@ impl Dynamo {
             .await
             .map_err(|e| failure("Query", e))?;
         self.meter.read("Query", units(got.consumed_capacity()));
-        got.items().iter().map(read_row).collect()
+        let named = |item| {
+            let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
+            Ok((name.to_owned(), read_row(item)?))
+        };
+        got.items().iter().map(named).collect()
     }
 
     /// Removes a tenant's row. True where there was one.

@@ -14,7 +14,7 @@ pub(crate) fn provider(server: &Server) -> Http<Anthropic> {
         model: "claude-test".to_owned(),
         max_tokens: 1_000,
     };
-    Http::new(wire, patience()).unwrap()
+    Http::new(wire, patience(), None).unwrap()
 }
 
 pub(crate) fn events(events: &[(&str, Value)]) -> String {

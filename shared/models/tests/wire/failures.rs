@@ -106,6 +106,6 @@ async fn s_nobody_there_is_a_failure_and_no_panic() {
         model: "m".to_owned(),
         max_tokens: 1,
     };
-    let (_, answer) = ask(&Http::new(wire, patience()).unwrap(), request(vec![user("hi")])).await;
+    let (_, answer) = ask(&Http::new(wire, patience(), None).unwrap(), request(vec![user("hi")])).await;
     assert_eq!(answer.error.as_deref(), Some("the model could not be reached"));
 }

@@ -12,8 +12,9 @@ fn provider(server: &Server) -> Http<OpenAi> {
         url: format!("{}/v1", server.url),
         key: Some("fake-key".to_owned().into()),
         model: "gpt-test".to_owned(),
+        max_tokens: None,
     };
-    Http::new(wire, patience()).unwrap()
+    Http::new(wire, patience(), None).unwrap()
 }
 
 fn chunks(chunks: &[Value]) -> String {

@@ -1,4 +1,4 @@
-//! Where a plugin may be. A tenant writes the address, so it must not lead into the network that we run in: names are
+//! Where a tenant's models and plugins may be. A tenant writes the address, so it must not lead into the network that we run in: names are
 //! resolved here, every address is looked at, and the connection goes to the one that was looked at.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ pub struct Reach {
     pub private: bool,
 }
 
-/// An address that a plugin may not have.
+/// An address that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
     /// It does not read.
@@ -122,7 +122,7 @@ fn within_v6(address: Ipv6Addr) -> Within {
 
 /// Resolves names, and gives out none of a name's addresses where one of them is not allowed: a name that leads to both is
 /// up to something.
-pub(crate) struct Resolver(pub(crate) Reach);
+pub struct Resolver(pub Reach);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {

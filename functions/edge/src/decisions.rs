@@ -1,0 +1,108 @@
+//! Decisions: calls that wait for a person (H2).
+
+use axum::Json;
+use axum::extract::{Path, State};
+use keel_kernel::Refusal;
+use keel_kernel::approval::{Answer, Approval, Say, Standing};
+use keel_ledger::SessionKey;
+use keel_ledger::dynamo::keys::OPEN_PREFIX;
+use keel_web::decision::view;
+use keel_web::params::{At, Query};
+use keel_web::{Body, Caller, Problem, cursor};
+use serde_json::{Value, json};
+
+use crate::Edge;
+
+/// Decisions on a page when nobody says how many, and at most.
+const PAGE: (u64, u64) = (50, 100);
+/// The longest comment, in bytes.
+const COMMENT_MAX: usize = 4_096;
+
+fn place(caller: &Caller, id: &str) -> Result<SessionKey, Problem> {
+    let session = Approval::session_of(id).ok_or(Refusal::NotFound)?;
+    Ok(SessionKey { tenant: caller.tenant.clone(), session })
+}
+
+/// `GET /v1/decisions`: the tenant's open ones, oldest first.
+pub(crate) async fn list(
+    State(edge): State<Edge>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Value>, Problem> {
+    query.only(&["limit", "cursor"])?;
+    let limit = query.number("limit", 1..=PAGE.1)?.unwrap_or(PAGE.0) as usize;
+    let after = query.text("cursor").map(|text| cursor::read_list_of(&caller.tenant, OPEN_PREFIX, text));
+    let after = after.transpose()?;
+    let (ids, next) = edge.rows.open_approvals(&caller.tenant, after.as_deref(), limit).await?;
+    let now = edge.ledger.env().now();
+    let mut decisions = Vec::new();
+    for id in ids {
+        let found = edge.rows.approval(&place(&caller, &id)?, &id).await?;
+        // One may have expired, and nobody has looked at its run yet.
+        let is_open = |approval: &Approval| matches!(approval.standing(now), Standing::Open(_));
+        decisions.extend(found.filter(is_open).map(|approval| view(&approval, now)));
+    }
+    let cursor = next.map(|sk| cursor::write_list(&caller.tenant, &sk));
+    Ok(Json(json!({ "decisions": decisions, "cursor": cursor, "hasMore": cursor.is_some() })))
+}
+
+/// `GET /v1/sessions/{id}/decisions`: all of a session's, answered ones too.
+pub(crate) async fn of_session(
+    State(edge): State<Edge>,
+    At(at): At,
+    query: Query,
+) -> Result<Json<Value>, Problem> {
+    query.only(&[])?;
+    edge.ledger.head(&at).await?;
+    let mut approvals = edge.rows.approvals(&at).await?;
+    approvals.sort_by(|a, b| (a.opened_ms, &a.id).cmp(&(b.opened_ms, &b.id)));
+    let now = edge.ledger.env().now();
+    let decisions: Vec<Value> = approvals.iter().map(|approval| view(approval, now)).collect();
+    Ok(Json(json!({ "decisions": decisions })))
+}
+
+/// `GET /v1/decisions/{id}`
+pub(crate) async fn show(
+    State(edge): State<Edge>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let found = edge.rows.approval(&place(&caller, &id)?, &id).await?.ok_or(Refusal::NotFound)?;
+    Ok(Json(view(&found, edge.ledger.env().now())))
+}
+
+/// `POST /v1/decisions/{id}`: `{answer: allow|deny|edit, digest, arguments?, comment?}`
+pub(crate) async fn answer(
+    State(edge): State<Edge>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    body.only(&["answer", "digest", "arguments", "comment"])?;
+    let edited =
+        body.optional("arguments", "must be an object", |value| value.is_object().then(|| value.clone()))?;
+    let say = match (body.text("answer")?, edited) {
+        (Some("allow"), None) => Say::Allow,
+        (Some("deny"), None) => Say::Deny,
+        (Some("edit"), Some(arguments)) => Say::Edit { arguments },
+        (Some("edit"), None) => {
+            return Err(Problem::member("/arguments", "is required with the answer edit"));
+        }
+        (Some("allow" | "deny"), Some(_)) => {
+            return Err(Problem::member("/arguments", "is only for the answer edit"));
+        }
+        (_, _) => return Err(Problem::member("/answer", "must be allow, deny or edit")),
+    };
+    let digest = body.text("digest")?.ok_or_else(|| Problem::member("/digest", "is required"))?;
+    let comment =
+        body.optional("comment", &format!("must be a string of at most {COMMENT_MAX} bytes"), |value| {
+            value.as_str().filter(|text| text.len() <= COMMENT_MAX).map(str::to_owned)
+        })?;
+    let at = place(&caller, &id)?;
+    let now = edge.ledger.env().now();
+    let answer = Answer { say, comment, by: caller.key.clone(), at_ms: now.0 };
+    let (approval, created) = edge.ledger.answer_approval(&edge.rows, &at, &id, digest, answer).await?;
+    let mut shown = view(&approval, now);
+    shown["created"] = json!(created);
+    Ok(Json(shown))
+}

@@ -1,0 +1,24 @@
+//! Child sessions (H4).
+
+use axum::Json;
+use axum::extract::State;
+use keel_ledger::SessionKey;
+use keel_web::Problem;
+use keel_web::params::{At, Query};
+use serde_json::{Value, json};
+
+use crate::{Edge, view};
+
+/// `GET /v1/sessions/{id}/subagents`: all of them, for there are never many.
+pub(crate) async fn list(State(edge): State<Edge>, At(at): At, query: Query) -> Result<Json<Value>, Problem> {
+    query.only(&[])?;
+    edge.ledger.head(&at).await?;
+    let children = edge.rows.children(&at).await?;
+    let keys: Vec<SessionKey> =
+        children.into_iter().map(|session| SessionKey { tenant: at.tenant.clone(), session }).collect();
+    let sessions = edge.rows.sessions(&keys).await?;
+    let now = edge.ledger.env().now();
+    let rows: Vec<Value> =
+        sessions.iter().map(|session| view::session(session, now, edge.ledger.lease_ms())).collect();
+    Ok(Json(json!({ "subagents": rows })))
+}
