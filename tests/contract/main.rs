@@ -12,4 +12,5 @@ mod reading;
 mod sessions;
 mod settling;
 mod validation;
+mod waiting;
 mod wire;

@@ -57,9 +57,11 @@ async fn w2_a_flag_is_true_only_where_the_feature_works() {
         ("export", Method::GET, format!("{session}/export"), json!({})),
         ("fork", Method::POST, format!("{session}/fork"), json!({ "afterSeq": 0 })),
         ("hooks", Method::GET, "/v1/hooks/x".into(), json!({})),
-        ("plugins", Method::GET, "/v1/plugins/x".into(), json!({})),
+        ("plugins", Method::GET, "/v1/plugins".into(), json!({})),
         ("settings.models", Method::GET, "/v1/settings/models".into(), json!({})),
-        ("settings.secrets", Method::PUT, "/v1/settings/secrets/x".into(), json!({})),
+        ("settings.secrets", Method::GET, "/v1/settings/secrets".into(), json!({})),
+        ("budgets", Method::GET, "/v1/settings/budget".into(), json!({})),
+        ("compaction", Method::POST, format!("{session}/compact"), json!({})),
         ("subagents", Method::GET, format!("{session}/subagents"), json!({})),
         ("triggers", Method::GET, "/v1/triggers/x".into(), json!({})),
     ];

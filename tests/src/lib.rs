@@ -265,8 +265,10 @@ impl Keel {
 
     /// Waits until no run is live; the session's row.
     pub async fn settled(&self, session: &str) -> Value {
-        self.until(session, |row| !["pending", "running"].contains(&row["run"]["status"].as_str().unwrap()))
-            .await
+        self.until(session, |row| {
+            !["pending", "running", "waiting"].contains(&row["run"]["status"].as_str().unwrap())
+        })
+        .await
     }
 
     /// Waits until the session's row is as wanted.
