@@ -8,6 +8,8 @@ mod load;
 mod models;
 mod owner_py;
 mod restart;
+mod tools;
+mod tour_py;
 
 use keel_tests::local::Local;
 use keel_tests::{KEY, Keel, assert_gap_free, of_kind};

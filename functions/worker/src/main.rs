@@ -64,7 +64,9 @@ async fn equip(setup: &Setup) -> Result<FromSettings, Error> {
         provider: model(setup).await?.connect()?,
         tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
     };
-    Ok(FromSettings::new(Settings::new(setup.dynamo.clone()), secrets, caller, reach, own))
+    let bedrock = aws_sdk_bedrockruntime::Client::new(&setup.aws);
+    let adds = Box::new(move |choice| Choice { bedrock: Some(bedrock.clone()), ..choice });
+    Ok(FromSettings::new(Settings::new(setup.dynamo.clone()), secrets, caller, reach, own, adds))
 }
 
 /// `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`; the key from the secret that `KEEL_PROVIDER_SECRET` names. Read at
@@ -82,6 +84,7 @@ async fn model(setup: &Setup) -> Result<Choice, Error> {
         url: setup.text("KEEL_PROVIDER_URL"),
         model: setup.text("KEEL_MODEL"),
         key,
+        bedrock: Some(aws_sdk_bedrockruntime::Client::new(&setup.aws)),
         ..Choice::default()
     })
 }

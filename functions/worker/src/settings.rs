@@ -21,6 +21,9 @@ use crate::equip::{Equip, Equipped, NotEquipped, Plain};
 /// How long a connected model is kept: a key that was changed counts from then on.
 const KEPT: Duration = Duration::from_secs(60);
 
+/// What a deployment adds to a choice.
+pub type Adds = Box<dyn Fn(Choice) -> Choice + Send + Sync>;
+
 /// Finds models, tools and budgets in the settings.
 pub struct FromSettings {
     settings: Settings,
@@ -28,19 +31,22 @@ pub struct FromSettings {
     caller: Arc<Caller>,
     reach: Reach,
     own: Plain,
+    adds: Adds,
     connected: Mutex<HashMap<String, (Instant, Arc<dyn Provider>)>>,
 }
 
 impl FromSettings {
-    /// `own` answers where a tenant has set no model, and brings the tools that every session has.
+    /// `own` answers where a tenant has set no model, and brings the tools that every session has; `adds` is what the
+    /// deployment adds to a tenant's choice of a model: its own clients.
     pub fn new(
         settings: Settings,
         secrets: Arc<dyn Secrets>,
         caller: Arc<Caller>,
         reach: Reach,
         own: Plain,
+        adds: Adds,
     ) -> Self {
-        Self { settings, secrets, caller, reach, own, connected: Mutex::default() }
+        Self { settings, secrets, caller, reach, own, adds, connected: Mutex::default() }
     }
 
     async fn model(
@@ -98,8 +104,9 @@ impl FromSettings {
             key: secret,
             max_tokens: model.max_tokens,
             reach: Some(self.reach),
+            ..Choice::default()
         };
-        choice.connect().map_err(|error| {
+        (self.adds)(choice).connect().map_err(|error| {
             let what = format!("the model {name:?} cannot be used: {error}");
             NotEquipped { what, source: Some(Box::new(error)) }
         })

@@ -144,7 +144,14 @@ fn equip(options: &Options, rows: &Dynamo, secrets: &Arc<FileSecrets>) -> Result
     let caller = Caller::new(REACH, secrets.clone(), None).map_err(StartError::Plugins)?;
     let tools = Arc::new(Builtin::new(|| SystemEnv.now().to_string()));
     let own = Plain { provider: provider(options)?, tools };
-    Ok(FromSettings::new(Settings::new(rows.clone()), secrets.clone(), Arc::new(caller), REACH, own))
+    Ok(FromSettings::new(
+        Settings::new(rows.clone()),
+        secrets.clone(),
+        Arc::new(caller),
+        REACH,
+        own,
+        Box::new(|choice| choice),
+    ))
 }
 
 fn provider(options: &Options) -> Result<Arc<dyn Provider>, BadChoice> {

@@ -7,7 +7,7 @@ use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use crate::context::{arguments, blocks_of, call_id, text_of};
+use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
 use crate::http::{Failure, Heard, Reader, Wire, words};
 
 /// Where Anthropic is.
@@ -79,7 +79,7 @@ fn messages(context: &[Message], model: &str) -> Vec<Value> {
     for message in context {
         let (role, blocks) = match message {
             Message::Summary(summary) => ("user", vec![json!({ "type": "text", "text": summary })]),
-            Message::User(payload) => ("user", vec![json!({ "type": "text", "text": text_of(payload) })]),
+            Message::User(payload) => ("user", asked(payload)),
             Message::ToolResult(payload) => ("user", vec![result(payload)]),
             Message::Assistant(payload) => ("assistant", said(payload, model)),
         };
@@ -95,6 +95,20 @@ fn messages(context: &[Message], model: &str) -> Vec<Value> {
         last["cache_control"] = json!({ "type": "ephemeral" });
     }
     messages
+}
+
+/// What a person said, with the images that came with it before the words about them.
+fn asked(payload: &Value) -> Vec<Value> {
+    let image = |image: &Image<'_>| {
+        let source = match image {
+            Image::Inline(kind, data) => json!({ "type": "base64", "media_type": kind, "data": data }),
+            Image::At(url) => json!({ "type": "url", "url": url }),
+        };
+        json!({ "type": "image", "source": source })
+    };
+    let mut blocks: Vec<Value> = images_of(payload).iter().map(image).collect();
+    blocks.push(json!({ "type": "text", "text": text_of(payload) }));
+    blocks
 }
 
 fn result(payload: &Value) -> Value {

@@ -17,7 +17,7 @@ const MAX_TOKENS: u32 = 8_192;
 /// What a deployment says of its model.
 #[derive(Debug, Default)]
 pub struct Choice {
-    /// `fake`, `anthropic` or `openai`.
+    /// `fake`, `anthropic`, `openai` or `bedrock`.
     pub provider: String,
     /// Another address than the provider's own: a server that speaks its protocol.
     pub url: Option<String>,
@@ -27,6 +27,9 @@ pub struct Choice {
     pub key: Option<SecretString>,
     /// The most tokens of an answer.
     pub max_tokens: Option<u32>,
+    /// AWS, for a provider there. `None`: this process has none.
+    #[cfg(feature = "bedrock")]
+    pub bedrock: Option<aws_sdk_bedrockruntime::Client>,
     /// How far the address may lead. `None`: anywhere, for who runs the deployment has chosen it.
     pub reach: Option<Reach>,
 }
@@ -35,7 +38,7 @@ pub struct Choice {
 #[derive(Debug, thiserror::Error)]
 pub enum BadChoice {
     /// No such provider.
-    #[error("there is no provider {0:?}: fake, anthropic or openai")]
+    #[error("there is no provider {0:?}: fake, anthropic, openai or bedrock")]
     Unknown(String),
     /// The provider needs this too.
     #[error("the provider {provider} needs {what}")]
@@ -54,6 +57,19 @@ pub enum BadChoice {
 }
 
 impl Choice {
+    #[cfg(feature = "bedrock")]
+    fn on_bedrock(&self, model: String) -> Result<Arc<dyn Provider>, BadChoice> {
+        let Some(client) = self.bedrock.clone() else {
+            return Err(BadChoice::Needs { provider: "bedrock".to_owned(), what: "a deployment on AWS" });
+        };
+        Ok(Arc::new(crate::bedrock::Bedrock::new(client, model, self.max_tokens, Patience::default())))
+    }
+
+    #[cfg(not(feature = "bedrock"))]
+    fn on_bedrock(&self, _model: String) -> Result<Arc<dyn Provider>, BadChoice> {
+        Err(BadChoice::Needs { provider: self.provider.clone(), what: "a deployment on AWS" })
+    }
+
     /// The provider.
     ///
     /// # Errors
@@ -89,6 +105,7 @@ impl Choice {
                 };
                 Ok(Arc::new(Http::new(wire, Patience::default(), self.reach).map_err(BadChoice::Client)?))
             }
+            "bedrock" => self.on_bedrock(model()?),
             unknown => Err(BadChoice::Unknown(unknown.to_owned())),
         }
     }

@@ -24,6 +24,34 @@ pub(crate) fn blocks_of(payload: &Value) -> Vec<Value> {
     }
 }
 
+/// An image that came with an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Image<'a> {
+    /// In the payload itself: its media type, and its bytes in base64.
+    Inline(&'a str, &'a str),
+    /// At an address, which the provider fetches.
+    At(&'a str),
+}
+
+/// The media types that every provider takes.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// An input's images: its payload's `images`, each `{mediaType, data}` or `{url}`. What is neither is no image.
+pub(crate) fn images_of(payload: &Value) -> Vec<Image<'_>> {
+    payload["images"]
+        .as_array()
+        .map(|images| images.iter().filter_map(image_of).collect())
+        .unwrap_or_default()
+}
+
+fn image_of(image: &Value) -> Option<Image<'_>> {
+    match (image["mediaType"].as_str(), image["data"].as_str(), image["url"].as_str()) {
+        (Some(kind), Some(data), None) if IMAGES.contains(&kind) => Some(Image::Inline(kind, data)),
+        (_, None, Some(url)) if url.starts_with("https://") => Some(Image::At(url)),
+        _ => None,
+    }
+}
+
 /// A call's id as every provider takes it: the ledger's own where it will do, else its digest.
 pub(crate) fn call_id(id: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

@@ -165,7 +165,7 @@ impl<W: Wire> Provider for Http<W> {
 }
 
 /// How long to wait before the next try, if there is to be one.
-fn pause<'a>(
+pub(crate) fn pause<'a>(
     failure: &Failure,
     pauses: &mut impl Iterator<Item = &'a Duration>,
     patience: &Patience,

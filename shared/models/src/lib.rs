@@ -6,6 +6,8 @@
 //! attempt budget decides.
 
 pub mod anthropic;
+#[cfg(feature = "bedrock")]
+pub mod bedrock;
 mod choice;
 mod context;
 mod http;

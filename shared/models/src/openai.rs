@@ -7,7 +7,7 @@ use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use crate::context::{arguments, blocks_of, call_id, text_of};
+use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
 use crate::http::{Failure, Heard, Reader, Wire, words};
 
 /// Where OpenAI is.
@@ -83,7 +83,7 @@ impl OpenAi {
 fn message(message: &Message) -> Value {
     match message {
         Message::Summary(summary) => json!({ "role": "user", "content": summary }),
-        Message::User(payload) => json!({ "role": "user", "content": text_of(payload) }),
+        Message::User(payload) => json!({ "role": "user", "content": asked(payload) }),
         Message::ToolResult(payload) => json!({
             "role": "tool",
             "tool_call_id": call_id(payload["toolCallId"].as_str().unwrap_or_default()),
@@ -91,6 +91,24 @@ fn message(message: &Message) -> Value {
         }),
         Message::Assistant(payload) => said(payload),
     }
+}
+
+/// What a person said: a plain text, or parts where images came with it.
+fn asked(payload: &Value) -> Value {
+    let images = images_of(payload);
+    if images.is_empty() {
+        return json!(text_of(payload));
+    }
+    let part = |image: &Image<'_>| {
+        let url = match image {
+            Image::Inline(kind, data) => format!("data:{kind};base64,{data}"),
+            Image::At(url) => (*url).to_owned(),
+        };
+        json!({ "type": "image_url", "image_url": { "url": url } })
+    };
+    let mut parts: Vec<Value> = images.iter().map(part).collect();
+    parts.push(json!({ "type": "text", "text": text_of(payload) }));
+    json!(parts)
 }
 
 fn said(payload: &Value) -> Value {

@@ -358,7 +358,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn l2_l5_i2_a2_c2_s1_s4_hold_after_every_step_of_any_history((external, steps) in cases()) {
+    fn l2_l5_i2_a2_c2_s1_s4_h1_k1_k2_hold_after_every_step_of_any_history((external, steps) in cases()) {
         let mut model = play(external, &steps);
         if !external && !model.session.head.closed {
             model.end();

@@ -164,3 +164,21 @@ async fn s4a_stop_reasons_are_told_apart() {
         assert_eq!(ask(&provider(&server), request(vec![user("hi")])).await.1.stop_reason, stop, "{reason}");
     }
 }
+
+#[tokio::test]
+async fn v1_images_of_an_input_stand_before_its_words() {
+    let server = Server::start(vec![Says::Stream(full(), 100)]).await;
+    let images = json!([
+        { "mediaType": "image/png", "data": "AAAA" },
+        { "url": "https://example.com/x.jpg" },
+        { "url": "http://10.0.0.1/x" },
+        { "mediaType": "text/html", "data": "AAAA" },
+        7,
+    ]);
+    let seen = Message::User(json!({ "text": "look", "images": images }));
+    ask(&provider(&server), request(vec![seen])).await;
+    let content = server.asked()[0].body["messages"][0]["content"].clone();
+    assert_eq!(content[0]["source"], json!({ "type": "base64", "media_type": "image/png", "data": "AAAA" }));
+    assert_eq!(content[1]["source"], json!({ "type": "url", "url": "https://example.com/x.jpg" }));
+    assert_eq!((&content[2]["text"], content.as_array().unwrap().len()), (&json!("look"), 3));
+}

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod anthropic;
+#[cfg(feature = "bedrock")]
+mod bedrock;
 mod failures;
 mod openai;
 mod server;

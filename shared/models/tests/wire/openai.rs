@@ -122,3 +122,20 @@ async fn s4a_stop_reasons_are_told_apart_and_arguments_that_are_no_json_are_kept
         }
     }
 }
+
+#[tokio::test]
+async fn v1_images_of_an_input_stand_before_its_words() {
+    let answer = chunks(&[delta(json!({ "content": "I see" })), finish("stop")]);
+    let server = Server::start(vec![Says::Stream(answer, 100)]).await;
+    let images =
+        json!([{ "mediaType": "image/png", "data": "AAAA" }, { "url": "https://example.com/x.jpg" }]);
+    let seen = Message::User(json!({ "text": "look", "images": images }));
+    ask(&provider(&server), request(vec![seen])).await;
+    let asked = server.asked()[0].body["messages"].clone();
+    let content =
+        asked.as_array().unwrap().iter().find(|message| message["role"] == "user").unwrap()["content"]
+            .clone();
+    assert_eq!(content[0]["image_url"]["url"], "data:image/png;base64,AAAA");
+    assert_eq!(content[1]["image_url"]["url"], "https://example.com/x.jpg");
+    assert_eq!(content[2], json!({ "type": "text", "text": "look" }));
+}
