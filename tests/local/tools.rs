@@ -49,10 +49,20 @@ async fn tool() -> (String, Arc<Mutex<Vec<Value>>>) {
 }
 
 async fn plugin(keel: &Keel, url: &str, policy: Value) {
-    put(keel, "/v1/settings/secrets/signing", json!({ "value": "whsec_dmlzaWJseS1mYWtlLXZpc2libHktZmFrZQ==" })).await;
+    put(
+        keel,
+        "/v1/settings/secrets/signing",
+        json!({ "value": "whsec_dmlzaWJseS1mYWtlLXZpc2libHktZmFrZQ==" }),
+    )
+    .await;
     let mut tool = json!({ "name": "pay", "parameters": { "type": "object" } });
     tool.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
-    put(keel, "/v1/plugins/bank", json!({ "kind": "http", "url": url, "secret": "signing", "tools": [tool] })).await;
+    put(
+        keel,
+        "/v1/plugins/bank",
+        json!({ "kind": "http", "url": url, "secret": "signing", "tools": [tool] }),
+    )
+    .await;
 }
 
 async fn decision(keel: &Keel, session: &str) -> Value {
@@ -132,7 +142,8 @@ async fn h5_k1_a_model_from_the_settings_has_its_window_and_its_prices() {
     let events = keel.events(&session).await;
     assert!(of_kind(&events, "compaction").len() >= 2, "its window is small");
     let usage = &of_kind(&events, "assistant.message")[0]["payload"]["usage"];
-    let expected = (usage["input"].as_f64().unwrap() * 1_000.0 + usage["output"].as_f64().unwrap() * 2_000.0) / 1e6;
+    let expected =
+        (usage["input"].as_f64().unwrap() * 1_000.0 + usage["output"].as_f64().unwrap() * 2_000.0) / 1e6;
     assert!((usage["costUsd"].as_f64().unwrap() - expected).abs() < 1e-9, "{usage}");
     assert!(keel.get(&session).await.ok(200)["spent"]["costUsd"].as_f64().unwrap() > 0.0);
 
@@ -140,7 +151,10 @@ async fn h5_k1_a_model_from_the_settings_has_its_window_and_its_prices() {
     keel.say(&session, "hello").await;
     assert_eq!(keel.settled(&session).await["run"]["status"], "failed");
     let finished = keel.events(&session).await.pop().unwrap();
-    assert_eq!(finished["payload"]["error"], "the model \"needy\" wants the secret \"not-there\", which is not there");
+    assert_eq!(
+        finished["payload"]["error"],
+        "the model \"needy\" wants the secret \"not-there\", which is not there"
+    );
 }
 
 #[tokio::test]

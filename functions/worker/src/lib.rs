@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use desk::{Known, LedgerDesk};
 pub use equip::{Equip, Equipped, NotEquipped, Plain};
-pub use settings::FromSettings;
+pub use settings::{Adds, FromSettings};
 use waits::{SessionWaits, TenantSpending};
 use watch::Watcher;
 

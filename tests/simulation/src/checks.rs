@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keel_kernel::approval::{Approval, Say};
 use keel_kernel::event::{Class, Facts};
 use keel_kernel::head::{FailReason, LedgerState};
 use keel_kernel::{Event, Head, Kind, RunStatus, Seq};
@@ -15,6 +16,7 @@ pub(crate) struct Rested {
     pub(crate) at: String,
     pub(crate) head: Head,
     pub(crate) events: Vec<Event>,
+    pub(crate) approvals: Vec<Approval>,
 }
 
 /// Checks a session's ledger, head, writes and answers.
@@ -29,6 +31,23 @@ pub(crate) fn session(history: &History, rested: &Rested) {
     answered_once(rested, &broken);
     head_is_the_fold(rested, writes, &broken);
     one_summary_per_settled_attempt(rested, writes, &broken);
+}
+
+/// H3: the tool that asks ran with nothing but what a person had agreed to.
+pub(crate) fn nothing_runs_unasked(history: &History, rested: &[Rested]) {
+    let agreed: Vec<&Value> = rested
+        .iter()
+        .flat_map(|session| &session.approvals)
+        .filter_map(|approval| match &approval.given.as_ref()?.say {
+            Say::Allow => Some(&approval.arguments),
+            Say::Edit { arguments } => Some(arguments),
+            Say::Deny => None,
+        })
+        .collect();
+    let paid = history.records().paid.clone();
+    for arguments in paid.iter().filter(|arguments| !agreed.contains(arguments)) {
+        history.violated("H3", format!("{arguments} was run, and nobody had agreed to it"));
+    }
 }
 
 type Broken<'a> = &'a dyn Fn(&'static str, String);
@@ -93,6 +112,7 @@ pub(crate) fn owners(history: &History, at: &str) {
             }
             Write::Settled { .. }
             | Write::HandedOver
+            | Write::Parked
             | Write::CancelAsked { .. }
             | Write::Cancelled { .. }
             | Write::Closed => {}
@@ -120,6 +140,9 @@ fn acknowledged_is_in_the_ledger(rested: &Rested, records: &Records, broken: Bro
 /// S4: every input is answered, or its run is cancelled or failed as the table says; nothing waits for nobody.
 fn nothing_is_stranded(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     let Head { run, lease, ledger, .. } = &rested.head;
+    if rested.head.tells_parent {
+        broken("H4", "its parent was never told of its end".to_owned());
+    }
     if run.status.is_live() || lease.is_some() {
         broken("S4", format!("at rest with a run {:?} and a lease {lease:?}", run.status));
     }

@@ -25,7 +25,7 @@ use crate::world::{KEY, World};
 const TRIES: u64 = 5;
 
 /// What inputs make the fake model do.
-const SCRIPTS: [&str; 14] = [
+const SCRIPTS: [&str; 20] = [
     "hello",
     "and then?",
     "!say one two three",
@@ -40,6 +40,12 @@ const SCRIPTS: [&str; 14] = [
     "!error not today",
     "!tool echo {\"cut\":true}\n!limit",
     "!limit\n!say cut short",
+    "!tool pay {\"n\":\"N\"}\n!then\n!say paid or not",
+    "!tool pay {\"n\":\"N\"}\n!tool echo {\"x\":1}\n!tool pay {\"n\":\"N, too\"}",
+    "!tool agent {\"task\":\"!say from below\"}\n!then\n!say heard it",
+    "!tool agent {\"task\":\"!stream 3 900\"}\n!tool agent {\"task\":\"!tool sleep {\\\"ms\\\":3000}\\n!then\\n!say late\"}",
+    "!tool agent {\"task\":\"!error not today\"}\n!tool sleep {\"ms\":500}",
+    "!tool agent {\"task\":\"!tool agent {\\\"task\\\":\\\"!tool pay {}\\\"}\\n!then\\n!say back\"}",
 ];
 
 /// An input as a client has it.
@@ -132,7 +138,7 @@ impl Client {
             34..42 => self.ask("run", "a client asked for a run").await,
             _ => {
                 let key = format!("{}-{}", self.name, self.said.len());
-                let text = (*self.rng.one_of(&SCRIPTS)).to_owned();
+                let text = self.rng.one_of(&SCRIPTS).replace("\"N", &format!("\"{key}"));
                 let guide = self.rng.chance(350);
                 self.said.push(Input { key, text, guide, seq: None });
                 self.say(self.said.len() - 1).await;

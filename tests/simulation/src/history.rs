@@ -28,6 +28,8 @@ pub(crate) enum Write {
     Settled { epoch: u64, to: String },
     /// The attempt of the newest epoch was handed over.
     HandedOver,
+    /// H1: the attempt of the newest epoch parked its run.
+    Parked,
     /// A running attempt was asked to stop when this was the last seq.
     CancelAsked { seq: u64 },
     /// The run became failed because a client cancelled it; inputs after this seq are not covered by the cancel.
@@ -60,6 +62,8 @@ pub(crate) struct Records {
     pub writes: BTreeMap<String, Vec<Write>>,
     /// What clients were told.
     pub acks: Vec<Ack>,
+    /// H3: what the tool that asks was called with.
+    pub paid: Vec<serde_json::Value>,
     /// How often each thing of interest happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// What was seen to be wrong while it happened.

@@ -14,6 +14,11 @@ pub(crate) fn record(history: &History, operation: &str, request: &Value) {
         "TransactWriteItems" => {
             let actions = request["TransactItems"].as_array().map(Vec::as_slice).unwrap_or_default();
             let puts = actions.iter().filter_map(|action| action.get("Put"));
+            let begins_child =
+                |put: &Value| string(&put["Item"]["sk"], "S").is_some_and(|sk| sk.starts_with("child#"));
+            if puts.clone().any(begins_child) {
+                history.count("a child was begun");
+            }
             let fresh = puts.filter(|put| put["TableName"] == "keel-events").all(|put| event(history, put));
             if let Some(update) = actions.iter().find_map(|action| action.get("Update"))
                 && fresh
@@ -22,6 +27,7 @@ pub(crate) fn record(history: &History, operation: &str, request: &Value) {
             }
         }
         "PutItem" | "CreateTable" | "UpdateTimeToLive" => {}
+        "DeleteItem" if request["TableName"] == "keel-state" => {}
         other => history.violated("L1", format!("the functions called {other}")),
     }
 }
@@ -72,6 +78,14 @@ fn set(update: &Value) -> BTreeMap<&str, &Value> {
         .collect()
 }
 
+/// The update ends a lease.
+fn gives_up_lease(update: &Value) -> bool {
+    let expression = update["UpdateExpression"].as_str().unwrap_or_default();
+    expression
+        .split_once("REMOVE ")
+        .is_some_and(|(_, removed)| removed.split(", ").any(|name| name == "#owner"))
+}
+
 fn head_update(history: &History, update: &Value) {
     if update["TableName"] != "keel-state" {
         history.violated("L1", format!("an update of {}", update["TableName"]));
@@ -85,7 +99,7 @@ fn head_update(history: &History, update: &Value) {
     };
     if let Some(epoch) = set.get("epoch").and_then(|value| number(value)) {
         let ended = |write: &Write| match write {
-            Write::Settled { .. } | Write::HandedOver | Write::Cancelled { .. } => Some(true),
+            Write::Settled { .. } | Write::HandedOver | Write::Parked | Write::Cancelled { .. } => Some(true),
             Write::Claimed { .. } => Some(false),
             Write::Event { .. } | Write::CancelAsked { .. } | Write::Closed => None,
         };
@@ -124,13 +138,16 @@ fn head_update(history: &History, update: &Value) {
         append(history, pk.clone(), Write::Cancelled { up_to: up_to.unwrap_or(0) });
     }
     if let Some(cancel) = number(&run["cancel"])
-        && status == "running"
+        && (status == "running" || (status == "pending" && !set.contains_key("epoch")))
         && asked != Some(cancel)
     {
         history.count("a running attempt was asked to stop");
         append(history, pk.clone(), Write::CancelAsked { seq: cancel });
     }
-    if status == "pending" && run.get("handovers").is_some() && !set.contains_key("epoch") {
+    if status == "waiting" {
+        history.count("a run was parked");
+        append(history, pk, Write::Parked);
+    } else if status == "pending" && gives_up_lease(update) && settled.is_none() {
         history.count("a run was handed over");
         append(history, pk, Write::HandedOver);
     }

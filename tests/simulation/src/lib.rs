@@ -25,6 +25,7 @@ mod env;
 mod fate;
 mod history;
 mod journal;
+mod person;
 mod queue;
 mod reader;
 mod rng;
@@ -117,6 +118,10 @@ async fn schedule(world: &Arc<World>) {
     let mut rng = world.rng.fork("schedule");
     let mut clients = JoinSet::new();
     let mut readers = JoinSet::new();
+    let mut people = JoinSet::new();
+    for number in 0..rng.pick(1..=2) {
+        people.spawn(person::live(world.clone(), number));
+    }
     for (number, at) in (0_u64..).zip(&world.sessions) {
         for client in 0..rng.pick(1..=3) {
             clients.spawn(client::live(world.clone(), at.clone(), number * 10 + client));
@@ -143,6 +148,9 @@ async fn schedule(world: &Arc<World>) {
             Err(panic) => world.history.violated("panic", format!("a reader: {panic}")),
         }
     }
+    people.abort_all();
+    while people.join_next().await.is_some_and(|ended| ended.is_ok()) {}
+    checks::nothing_runs_unasked(&world.history, &rested);
     for session in &rested {
         checks::session(&world.history, session);
         for reader in seen.iter().filter(|reader| reader.at == session.at) {
@@ -157,21 +165,23 @@ async fn rest(world: &World) -> Vec<Rested> {
     loop {
         tokio::time::sleep(LOOK).await;
         let mut live = world.working.load(Ordering::Relaxed) > 0;
-        for at in &world.sessions {
-            live |= world.clean.head(at).await.is_ok_and(|head| head.is_some_and(|h| h.run.status.is_live()));
+        for at in world.family().await {
+            let head = world.clean.head(&at).await;
+            live |= head.is_ok_and(|head| head.is_some_and(|h| h.run.status.is_live() || h.tells_parent));
         }
         if !live || healed.elapsed() > REST {
             break;
         }
     }
     let mut rested = Vec::new();
-    for at in &world.sessions {
+    for at in &world.family().await {
         checks::owners(&world.history, &at.to_string());
         let head = world.clean.head(at).await;
         let page = world.clean.events(at, Seq::ZERO, 10_000, Consistency::Strong).await;
         match (head, page) {
             (Ok(Some(head)), Ok(page)) => {
-                rested.push(Rested { at: at.to_string(), head, events: page.events })
+                let approvals = world.clean.approvals(at).await.unwrap_or_default();
+                rested.push(Rested { at: at.to_string(), head, events: page.events, approvals });
             }
             (head, page) => {
                 world

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::env::SimEnv;
 use crate::history::History;
+use crate::person::Asking;
 use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::sabotage::{Mutation, Sabotaged};
@@ -61,6 +62,7 @@ pub(crate) struct Process {
     pub(crate) ledger: Ledger,
     pub(crate) rows: Dynamo,
     pub(crate) env: Arc<SimEnv>,
+    history: Arc<History>,
 }
 
 impl World {
@@ -120,7 +122,20 @@ impl World {
         // Readers poll, as across functions: nothing tells them of a commit.
         let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
         let ledger = Ledger::new(store, self.queue.clone(), Wakes::none(), env.clone(), config);
-        Process { name, ledger, rows, env }
+        Process { name, ledger, rows, env, history: self.history.clone() }
+    }
+
+    /// The sessions and all that works for them, as of now.
+    pub(crate) async fn family(&self) -> Vec<SessionKey> {
+        let mut all = self.sessions.clone();
+        let mut at = 0;
+        while at < all.len() {
+            let children = self.clean.children(&all[at]).await.unwrap_or_default();
+            let tenant = all[at].tenant.clone();
+            all.extend(children.into_iter().map(|session| SessionKey { tenant: tenant.clone(), session }));
+            at += 1;
+        }
+        all
     }
 
     pub(crate) fn is_calm(&self) -> bool {
@@ -141,7 +156,10 @@ impl Process {
             rows: self.rows.clone(),
             equip: Arc::new(Plain {
                 provider: Arc::new(Fake),
-                tools: Arc::new(Builtin::new(move || env.now().to_string())),
+                tools: Arc::new(Asking {
+                    builtin: Builtin::new(move || env.now().to_string()),
+                    history: self.history.clone(),
+                }),
             }),
             config: WorkerConfig {
                 max_turns: 8,

@@ -15,11 +15,14 @@ fn knob(name: &str) -> Option<u64> {
 }
 
 /// What 300 seeds must have reached, or the schedules have become too tame to show anything.
-const REACHED: [&str; 36] = [
+const REACHED: [&str; 40] = [
+    "a child was begun",
     "a client asked for a run",
     "a client cancelled",
     "a client gave up",
     "a client tried again",
+    "a decision was answered",
+    "a decision was not taken",
     "a hint came late",
     "a hint came twice",
     "a hint was lost",
@@ -34,6 +37,7 @@ const REACHED: [&str; 36] = [
     "a request was slow",
     "a request was throttled",
     "a run was handed over",
+    "a run was parked",
     "a running attempt was asked to stop",
     "a stream said drain",
     "a stream was drained",

@@ -1,0 +1,93 @@
+//! People: they look at what waits for them now and then, and agree, refuse, or lower what was asked. And the tool that asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keel_agent::Tools;
+use keel_agent::tool::builtin::Builtin;
+use keel_agent::tool::policy::Approval as Asks;
+use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
+use keel_kernel::approval::{Answer, Say, Standing};
+use keel_kernel::event::ToolCall;
+use keel_ledger::{LedgerError, SessionKey};
+use serde_json::json;
+
+use crate::history::History;
+use crate::world::World;
+
+/// The tool that always asks.
+pub(crate) const PAY: &str = "pay";
+
+/// The builtin tools, and one that a person must agree to. It notes what it was called with (H3).
+pub(crate) struct Asking {
+    pub(crate) builtin: Builtin,
+    pub(crate) history: Arc<History>,
+}
+
+#[async_trait]
+impl Tools for Asking {
+    fn specs(&self) -> Vec<ToolSpec> {
+        let mut specs = self.builtin.specs();
+        specs.push(ToolSpec {
+            name: PAY.to_owned(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+            policy: Policy { approval: Asks::Always, approval_ms: 90_000, ..Policy::default() },
+        });
+        specs
+    }
+
+    async fn call(&self, call: &ToolCall) -> ToolOutput {
+        if call.name == PAY {
+            self.history.records().paid.push(call.arguments.clone());
+            return ToolOutput::of(call.arguments.to_string());
+        }
+        self.builtin.call(call).await
+    }
+}
+
+/// A person's whole life: until everything is at rest.
+pub(crate) async fn live(world: Arc<World>, number: u64) {
+    let process = world.process("person", number);
+    let mut rng = world.rng.fork(&format!("person-{number}"));
+    while !world.is_at_rest() {
+        let wait = if world.is_calm() { rng.pick(1_000..=3_000) } else { rng.pick(500..=30_000) };
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        for at in world.family().await {
+            let Ok(approvals) = process.rows.approvals(&at).await else { continue };
+            for approval in approvals {
+                let now = process.ledger.env().now();
+                if !matches!(approval.standing(now), Standing::Open(_))
+                    || (!world.is_calm() && rng.chance(300))
+                {
+                    continue;
+                }
+                let say = match rng.pick(0..=2) {
+                    0 => Say::Allow,
+                    1 => Say::Deny,
+                    _ => {
+                        let mut arguments = approval.arguments.clone();
+                        arguments["edited"] = json!(true);
+                        Say::Edit { arguments }
+                    }
+                };
+                let answer = Answer { say, comment: None, by: process.name.clone(), at_ms: now.0 };
+                let answered = process
+                    .ledger
+                    .answer_approval(&process.rows, &at, &approval.id, &approval.digest, answer)
+                    .await;
+                told(&world.history, &at, &answered.map(|(_, created)| created));
+            }
+        }
+    }
+}
+
+fn told(history: &History, at: &SessionKey, answered: &Result<bool, LedgerError>) {
+    match answered {
+        Ok(true) => history.mark("a decision was answered", at),
+        Ok(false) => history.mark("a decision was answered again", at),
+        // Another person, the run's end or the time was faster; or the store failed.
+        Err(error) => history.mark("a decision was not taken", format_args!("{at}: {error}")),
+    }
+}
