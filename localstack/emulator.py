@@ -1,6 +1,6 @@
 """Keel's own template and programs on an AWS emulator on this machine. What differs from AWS: localstack/README.md.
 
-    emulator.py up      starts it, deploys two stages, prints their variables for the contract test
+    emulator.py up      starts it, deploys two stages, prints what it has now and the variables for the contract test
     emulator.py env     prints them again
     emulator.py down    ends it; nothing is kept
 """
@@ -25,7 +25,8 @@ from transform import emulated
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = ROOT / "target" / "emulator"
-PACKAGES = ROOT / "target" / "lambda"
+# Those of `make build`, or others in the same form.
+PACKAGES = ROOT / os.environ.get("KEEL_PACKAGES", "target/lambda")
 PORT = int(os.environ.get("KEEL_EMULATOR_PORT", "4566"))
 URL = f"http://127.0.0.1:{PORT}"
 REGION = "eu-central-1"
@@ -162,6 +163,20 @@ def put_key(table, key, scopes):
     })
 
 
+def listed():
+    """What the emulator itself says that it has."""
+    functions = client("lambda").get_paginator("list_functions").paginate().search("Functions[]")
+    for function in sorted(functions, key=lambda function: function["FunctionName"]):
+        yield f"function {function['FunctionName']} {function['CodeSize']:,} bytes, {function['MemorySize']} MB"
+    for mapping in client("lambda").list_event_source_mappings()["EventSourceMappings"]:
+        source, function = (mapping[arn].rsplit(":", 1)[1] for arn in ("EventSourceArn", "FunctionArn"))
+        yield f"event source {source} -> {function} {mapping['State']}"
+    for url in sorted(client("sqs").list_queues().get("QueueUrls", [])):
+        yield f"queue {url.rsplit('/', 1)[1]}"
+    for table in sorted(client("dynamodb").list_tables()["TableNames"]):
+        yield f"table {table}"
+
+
 def up():
     begun = time.monotonic()
     start()
@@ -176,6 +191,7 @@ def up():
         down()
         raise
     (HERE / "env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+    print(*listed(), sep="\n", file=sys.stderr)
     print((HERE / "env").read_text(), end="")
     print(f"up in {time.monotonic() - begun:.0f} s", file=sys.stderr)
 

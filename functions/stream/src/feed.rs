@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use keel_kernel::{Epoch, Event, Head, Kind, Seq};
-use keel_ledger::SessionKey;
+use keel_ledger::{SessionKey, metric};
 use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 use keel_ledger::wakes::Listener;
@@ -175,6 +175,7 @@ impl Feed {
                 }
                 Err(problem) => {
                     self.failures += 1;
+                    metric::count(metric::name::STREAM_ERRORS, 1);
                     tracing::warn!(
                         tenant = %self.at.tenant, session = %self.at.session, code = problem.code().as_str(),
                         "a stream could not look"
