@@ -120,7 +120,7 @@ def unstreamed(package):
 
 
 def deploy(stage, uris, worker):
-    """A stack. Its base URL."""
+    """A stack. Its outputs."""
     template = emulated((ROOT / "infra" / "template.yaml").read_text(), uris, worker)
     architecture = (PACKAGES / "architecture").read_text().strip()
     parameters = {"Stage": stage, "Architecture": architecture, "GatewayLogs": "create"}
@@ -150,7 +150,7 @@ def deploy(stage, uris, worker):
         put_key(outputs["StateTable"], key, scopes)
     # https://<api>.execute-api.<region>.<suffix>/<stage> on AWS; here the same gateway by path.
     api = outputs["BaseUrl"].split("//")[1].split(".")[0]
-    return f"{URL}/restapis/{api}/{stage}/_user_request_"
+    return {**outputs, "BaseUrl": f"{URL}/restapis/{api}/{stage}/_user_request_"}
 
 
 def put_key(table, key, scopes):
@@ -170,7 +170,7 @@ def listed():
         yield f"function {function['FunctionName']} {function['CodeSize']:,} bytes, {function['MemorySize']} MB"
     for mapping in client("lambda").list_event_source_mappings()["EventSourceMappings"]:
         source, function = (mapping[arn].rsplit(":", 1)[1] for arn in ("EventSourceArn", "FunctionArn"))
-        yield f"event source {source} -> {function} {mapping['State']}"
+        yield f"event source {source} -> {function}"
     for url in sorted(client("sqs").list_queues().get("QueueUrls", [])):
         yield f"queue {url.rsplit('/', 1)[1]}"
     for table in sorted(client("dynamodb").list_tables()["TableNames"]):
@@ -182,9 +182,13 @@ def up():
     start()
     try:
         uris = upload()
+        stack, idle = deploy("e2e", uris, worker=True), deploy("idle", uris, worker=False)
         variables = {
-            "KEEL_BASE_URL": deploy("e2e", uris, worker=True),
-            "KEEL_NO_WORKER_URL": deploy("idle", uris, worker=False),
+            "KEEL_BASE_URL": stack["BaseUrl"],
+            "KEEL_NO_WORKER_URL": idle["BaseUrl"],
+            "KEEL_AWS_URL": URL,
+            "KEEL_HINTS_URL": stack["HintsUrl"],
+            "KEEL_DEAD_HINTS_URL": stack["DeadHintsUrl"],
             **{name: key for name, (key, _) in KEYS.items()},
         }
     except BaseException:

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use keel_kernel::{Epoch, Event, Head, Kind, Seq};
-use keel_ledger::{SessionKey, metric};
 use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 use keel_ledger::wakes::Listener;
+use keel_ledger::{SessionKey, metric};
 use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;

@@ -26,7 +26,11 @@ pub struct Hint {
 impl Hint {
     /// A hint about a session, sent by what is going on.
     pub fn about(at: &SessionKey) -> Self {
-        Self { tenant: at.tenant.clone(), session: at.session.clone(), traceparent: Trace::current().map(|trace| trace.to_string()) }
+        Self {
+            tenant: at.tenant.clone(),
+            session: at.session.clone(),
+            traceparent: Trace::current().map(|trace| trace.to_string()),
+        }
     }
 
     /// The session it is about.

@@ -30,7 +30,8 @@ impl Trace {
     /// What a caller says, if it is well-formed. A later version may have more behind the four fields; `ff` is none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.splitn(5, '-');
-        let version = fields.next().filter(|version| hex(version, 2).is_some_and(|version| version < 0xff))?;
+        let version =
+            fields.next().filter(|version| hex(version, 2).is_some_and(|version| version < 0xff))?;
         let id = hex(fields.next()?, 32).filter(|id| *id != 0)?;
         let step = hex(fields.next()?, 16).filter(|step| *step != 0)?;
         let flags = hex(fields.next()?, 2)?;
