@@ -98,11 +98,28 @@ fn every_resource_of_a_role_is_named_by_reference() {
                     "Partials.Arn",
                     "Hints.Arn",
                     "KmsKeyArn",
+                    "ProviderSecretArn",
+                    "ProviderSecretKmsKeyArn",
                 ];
                 assert!(known.contains(&resource) || resource.ends_with("Logs.Arn"), "{name}: {resource}");
             }
         }
     }
+}
+
+/// The provider's key is the worker's alone, and it reads that secret and no other; the parameter takes no wildcard.
+#[test]
+fn one_secret_is_read_by_the_worker_alone() {
+    let template = template();
+    for (name, role) in roles(&template) {
+        let expected: &[&str] = if name == "Worker" { &["secretsmanager:GetSecretValue"] } else { &[] };
+        assert_eq!(may(role, "ProviderSecretArn").iter().collect::<Vec<_>>(), expected, "{name}");
+        let all = statements(role).into_iter().flat_map(|statement| texts(&statement["Action"]));
+        assert_eq!(all.filter(|action| action.starts_with("secretsmanager:")).count(), expected.len(), "{name}");
+    }
+    assert_eq!(template["Resources"]["Worker"]["Properties"]["Environment"]["Variables"]["KEEL_PROVIDER_SECRET"][1],
+        "ProviderSecretArn");
+    assert!(text(&template["Parameters"]["ProviderSecretArn"]["AllowedPattern"]).contains("[^*?]"));
 }
 
 #[test]
