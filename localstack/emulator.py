@@ -28,7 +28,9 @@ HERE = ROOT / "target" / "emulator"
 # Those of `make build`, or others in the same form.
 PACKAGES = ROOT / os.environ.get("KEEL_PACKAGES", "target/lambda")
 PORT = int(os.environ.get("KEEL_EMULATOR_PORT", "4566"))
-URL = f"http://127.0.0.1:{PORT}"
+# A person's own emulator, which is neither started nor ended here; or ours.
+THEIRS = os.environ.get("AWS_ENDPOINT_URL")
+URL = THEIRS or f"http://127.0.0.1:{PORT}"
 REGION = "eu-central-1"
 BUCKET = "keel-packages"
 ENVIRONMENT = {
@@ -70,9 +72,11 @@ def ready():
 
 def start():
     """The emulator, on the loopback interface alone, checking the functions' roles as IAM does."""
+    HERE.mkdir(parents=True, exist_ok=True)
+    if THEIRS:
+        return
     if ready():
         sys.exit(f"something answers on port {PORT} already: make down, or KEEL_EMULATOR_PORT")
-    HERE.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ, **ENVIRONMENT,
         "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(PORT), "MINISTACK_REGION": REGION,
