@@ -51,7 +51,8 @@ fn the_stream_is_streamed_and_nothing_is_cached() {
         assert_eq!(url["AuthType"], "NONE", "{name}: keys are checked in the function");
     }
     let distribution = &resources(&template, "AWS::CloudFront::Distribution")[0].1["DistributionConfig"];
-    let behaviors = list(&distribution["CacheBehaviors"]).iter().chain([&distribution["DefaultCacheBehavior"]]);
+    let behaviors =
+        list(&distribution["CacheBehaviors"]).iter().chain([&distribution["DefaultCacheBehavior"]]);
     for behavior in behaviors {
         assert_eq!(behavior["CachePolicyId"], "4135ea2d-6df8-44a3-9df3-4b5a84be39ad", "CachingDisabled");
         assert_eq!(behavior["ViewerProtocolPolicy"], "https-only");

@@ -119,7 +119,8 @@ fn every_function_is_watched() {
         assert_eq!(alarm["Dimensions"], json!([{ "Name": "Stage", "Value": "Stage" }]));
         assert!(metrics.contains(&format!("\"{metric}\"")), "{metric} is counted");
     }
-    let counted: BTreeSet<&str> = metrics.split("&str = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let counted: BTreeSet<&str> =
+        metrics.split("&str = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let counted: BTreeSet<&str> = counted.into_iter().filter(|name| !name.contains(':')).collect();
     assert_eq!(counted.len(), 7, "{counted:?}");
     for metric in counted {

@@ -115,10 +115,16 @@ fn one_secret_is_read_by_the_worker_alone() {
         let expected: &[&str] = if name == "Worker" { &["secretsmanager:GetSecretValue"] } else { &[] };
         assert_eq!(may(role, "ProviderSecretArn").iter().collect::<Vec<_>>(), expected, "{name}");
         let all = statements(role).into_iter().flat_map(|statement| texts(&statement["Action"]));
-        assert_eq!(all.filter(|action| action.starts_with("secretsmanager:")).count(), expected.len(), "{name}");
+        assert_eq!(
+            all.filter(|action| action.starts_with("secretsmanager:")).count(),
+            expected.len(),
+            "{name}"
+        );
     }
-    assert_eq!(template["Resources"]["Worker"]["Properties"]["Environment"]["Variables"]["KEEL_PROVIDER_SECRET"][1],
-        "ProviderSecretArn");
+    assert_eq!(
+        template["Resources"]["Worker"]["Properties"]["Environment"]["Variables"]["KEEL_PROVIDER_SECRET"][1],
+        "ProviderSecretArn"
+    );
     assert!(text(&template["Parameters"]["ProviderSecretArn"]["AllowedPattern"]).contains("[^*?]"));
 }
 

@@ -72,7 +72,8 @@ async fn l1_yesterdays_items_are_read_and_gone_on_from() {
     world.rig.env.advance(120_000);
     let owner = OwnerId::parse("w2").unwrap();
     let claimed = world.ledger().claim(&at, &owner).await.unwrap().expect("its lease ran out");
-    let next = world.ledger().commit(&at, None, Some(claimed.token), vec![answer("g2", &[3], &[])]).await.unwrap();
+    let next =
+        world.ledger().commit(&at, None, Some(claimed.token), vec![answer("g2", &[3], &[])]).await.unwrap();
     assert_eq!(next.events[0].seq, Seq(4));
 }
 
