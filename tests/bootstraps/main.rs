@@ -1,11 +1,7 @@
 //! The functions' own programs against a Runtime API in the test, over a store of a `keel-local`: what their environment
 //! sees of them, and what a gateway that streams would.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test fails by panicking, and prints what it measured"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod queue;
 mod startup;
