@@ -1,8 +1,6 @@
 //! What only a deployment shows, with a queue that is a queue: `make e2e` says where it is. No other run takes these
 //! tests (`.config/nextest.toml`), and without their variables they fail.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use keel_tests::{Keel, PATIENCE, kinds, var};
