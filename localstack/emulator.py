@@ -1,6 +1,6 @@
 """Keel's own template and programs on an AWS emulator on this machine. What differs from AWS: localstack/README.md.
 
-    emulator.py up      starts it, deploys two stages, prints their variables for the contract test
+    emulator.py up      starts it, deploys two stages, prints what it has now and the variables for the contract test
     emulator.py env     prints them again
     emulator.py down    ends it; nothing is kept
 """
@@ -25,9 +25,12 @@ from transform import emulated
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = ROOT / "target" / "emulator"
-PACKAGES = ROOT / "target" / "lambda"
+# Those of `make build`, or others in the same form.
+PACKAGES = ROOT / os.environ.get("KEEL_PACKAGES", "target/lambda")
 PORT = int(os.environ.get("KEEL_EMULATOR_PORT", "4566"))
-URL = f"http://127.0.0.1:{PORT}"
+# A person's own emulator, which is neither started nor ended here; or ours.
+THEIRS = os.environ.get("AWS_ENDPOINT_URL")
+URL = THEIRS or f"http://127.0.0.1:{PORT}"
 REGION = "eu-central-1"
 BUCKET = "keel-packages"
 ENVIRONMENT = {
@@ -69,9 +72,11 @@ def ready():
 
 def start():
     """The emulator, on the loopback interface alone, checking the functions' roles as IAM does."""
+    HERE.mkdir(parents=True, exist_ok=True)
+    if THEIRS:
+        return
     if ready():
         sys.exit(f"something answers on port {PORT} already: make down, or KEEL_EMULATOR_PORT")
-    HERE.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ, **ENVIRONMENT,
         "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(PORT), "MINISTACK_REGION": REGION,
@@ -119,7 +124,7 @@ def unstreamed(package):
 
 
 def deploy(stage, uris, worker):
-    """A stack. Its base URL."""
+    """A stack. Its outputs."""
     template = emulated((ROOT / "infra" / "template.yaml").read_text(), uris, worker)
     architecture = (PACKAGES / "architecture").read_text().strip()
     parameters = {"Stage": stage, "Architecture": architecture, "GatewayLogs": "create"}
@@ -149,7 +154,7 @@ def deploy(stage, uris, worker):
         put_key(outputs["StateTable"], key, scopes)
     # https://<api>.execute-api.<region>.<suffix>/<stage> on AWS; here the same gateway by path.
     api = outputs["BaseUrl"].split("//")[1].split(".")[0]
-    return f"{URL}/restapis/{api}/{stage}/_user_request_"
+    return {**outputs, "BaseUrl": f"{URL}/restapis/{api}/{stage}/_user_request_"}
 
 
 def put_key(table, key, scopes):
@@ -162,20 +167,39 @@ def put_key(table, key, scopes):
     })
 
 
+def listed():
+    """What the emulator itself says that it has."""
+    functions = client("lambda").get_paginator("list_functions").paginate().search("Functions[]")
+    for function in sorted(functions, key=lambda function: function["FunctionName"]):
+        yield f"function {function['FunctionName']} {function['CodeSize']:,} bytes, {function['MemorySize']} MB"
+    for mapping in client("lambda").list_event_source_mappings()["EventSourceMappings"]:
+        source, function = (mapping[arn].rsplit(":", 1)[1] for arn in ("EventSourceArn", "FunctionArn"))
+        yield f"event source {source} -> {function}"
+    for url in sorted(client("sqs").list_queues().get("QueueUrls", [])):
+        yield f"queue {url.rsplit('/', 1)[1]}"
+    for table in sorted(client("dynamodb").list_tables()["TableNames"]):
+        yield f"table {table}"
+
+
 def up():
     begun = time.monotonic()
     start()
     try:
         uris = upload()
+        stack, idle = deploy("e2e", uris, worker=True), deploy("idle", uris, worker=False)
         variables = {
-            "KEEL_BASE_URL": deploy("e2e", uris, worker=True),
-            "KEEL_NO_WORKER_URL": deploy("idle", uris, worker=False),
+            "KEEL_BASE_URL": stack["BaseUrl"],
+            "KEEL_NO_WORKER_URL": idle["BaseUrl"],
+            "KEEL_AWS_URL": URL,
+            "KEEL_HINTS_URL": stack["HintsUrl"],
+            "KEEL_DEAD_HINTS_URL": stack["DeadHintsUrl"],
             **{name: key for name, (key, _) in KEYS.items()},
         }
     except BaseException:
         down()
         raise
     (HERE / "env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+    print(*listed(), sep="\n", file=sys.stderr)
     print((HERE / "env").read_text(), end="")
     print(f"up in {time.monotonic() - begun:.0f} s", file=sys.stderr)
 

@@ -110,7 +110,22 @@ fn every_function_is_watched() {
             .collect();
         assert_eq!(watched, functions, "{alarm}");
     }
+    // What the functions count themselves is counted under the names that alarms and the dashboard ask for.
+    let metrics = file("shared/ledger/src/metric.rs");
     let dashboard = text(&properties(&template, "Dashboard")["DashboardBody"]);
+    for (alarm, metric) in [("FencedAlarm", "Fenced"), ("StreamErrorsAlarm", "StreamErrors")] {
+        let alarm = properties(&template, alarm);
+        assert_eq!((&alarm["Namespace"], &alarm["MetricName"]), (&json!("Keel"), &json!(metric)));
+        assert_eq!(alarm["Dimensions"], json!([{ "Name": "Stage", "Value": "Stage" }]));
+        assert!(metrics.contains(&format!("\"{metric}\"")), "{metric} is counted");
+    }
+    let counted: BTreeSet<&str> =
+        metrics.split("&str = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let counted: BTreeSet<&str> = counted.into_iter().filter(|name| !name.contains(':')).collect();
+    assert_eq!(counted.len(), 7, "{counted:?}");
+    for metric in counted {
+        assert!(dashboard.contains(&format!("[\"Keel\", \"{metric}\",")), "the dashboard shows {metric}");
+    }
     let body: Value = serde_json::from_str(dashboard).expect("the dashboard is JSON");
     assert!(!list(&members(&body)["widgets"]).is_empty());
 }

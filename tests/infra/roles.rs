@@ -6,6 +6,10 @@ use serde_json::Value;
 
 use crate::template::{list, members, resources, template, text};
 
+/// The secrets of this deployment's tenants.
+const SECRETS: &str =
+    "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:keel-${Stage}/*";
+
 /// The statements of a role, those behind an `!If` included.
 fn statements(role: &Value) -> Vec<&Value> {
     let policies = list(&role["Policies"]).iter();
@@ -62,7 +66,8 @@ fn no_right_is_a_wildcard() {
         for statement in statements(role) {
             let parts = [texts(&statement["Action"]), texts(&statement["Resource"])].concat();
             for part in parts {
-                assert!(!part.contains(['*', '?']), "{name}: {part}");
+                // Secrets' ARNs have random ends, and tenants name theirs: the deployment's own prefix is all there is.
+                assert!(part == SECRETS || !part.contains(['*', '?']), "{name}: {part}");
             }
         }
     }
@@ -98,11 +103,45 @@ fn every_resource_of_a_role_is_named_by_reference() {
                     "Partials.Arn",
                     "Hints.Arn",
                     "KmsKeyArn",
+                    "ProviderSecretArn",
+                    "ProviderSecretKmsKeyArn",
+                    "ToolFunctionArns",
+                    "BedrockArns",
+                    SECRETS,
                 ];
                 assert!(known.contains(&resource) || resource.ends_with("Logs.Arn"), "{name}: {resource}");
             }
         }
     }
+}
+
+/// The provider's key is the worker's alone, and it reads that secret and no other; the parameter takes no wildcard.
+#[test]
+fn the_providers_secret_is_read_by_the_worker_alone_and_nobody_reads_what_they_write() {
+    let template = template();
+    for (name, role) in roles(&template) {
+        let expected: &[&str] = if name == "Worker" { &["secretsmanager:GetSecretValue"] } else { &[] };
+        assert_eq!(may(role, "ProviderSecretArn").iter().collect::<Vec<_>>(), expected, "{name}");
+        // Tenants' secrets: the edge writes them and cannot read them, the worker reads them and cannot write them.
+        let tenants: &[&str] = match name {
+            "Worker" => &["secretsmanager:GetSecretValue"],
+            "Edge" => &[
+                "secretsmanager:CreateSecret",
+                "secretsmanager:DeleteSecret",
+                "secretsmanager:PutSecretValue",
+            ],
+            _ => &[],
+        };
+        assert_eq!(may(role, SECRETS).iter().collect::<Vec<_>>(), tenants, "{name}");
+        let all = statements(role).into_iter().flat_map(|statement| texts(&statement["Action"]));
+        let secret = all.filter(|action| action.starts_with("secretsmanager:")).count();
+        assert_eq!(secret, expected.len() + tenants.len(), "{name}");
+    }
+    assert_eq!(
+        template["Resources"]["Worker"]["Properties"]["Environment"]["Variables"]["KEEL_PROVIDER_SECRET"][1],
+        "ProviderSecretArn"
+    );
+    assert!(text(&template["Parameters"]["ProviderSecretArn"]["AllowedPattern"]).contains("[^*?]"));
 }
 
 #[test]

@@ -29,7 +29,12 @@ fn json(yaml: &Yaml) -> Value {
 
 /// The template.
 pub(crate) fn template() -> Value {
-    let documents = YamlLoader::load_from_str(&file("infra/template.yaml")).expect("it is YAML");
+    template_at("infra/template.yaml")
+}
+
+/// A template in this file.
+pub(crate) fn template_at(path: &str) -> Value {
+    let documents = YamlLoader::load_from_str(&file(path)).expect("it is YAML");
     assert_eq!(documents.len(), 1);
     json(&documents[0])
 }

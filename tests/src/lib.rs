@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a helper of tests fails by panicking")]
 
 pub mod local;
+pub mod runtime;
 pub mod sse;
 
 use std::time::Duration;

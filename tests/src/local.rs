@@ -13,6 +13,8 @@ pub struct Local {
     child: Child,
     /// Where it listens.
     pub base: String,
+    /// Where its tables can be reached as DynamoDB, with `--dynamodb-port`.
+    pub dynamodb: Option<String>,
 }
 
 /// The program, beside the tests' own: `make` builds it before them.
@@ -53,9 +55,15 @@ impl Local {
         let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts or ends");
         let line = line.unwrap()?;
         let base = line.strip_prefix("Keel listens on ").expect("its first line").to_owned();
+        let mut dynamodb = None;
+        if arguments.contains(&"--dynamodb-port") {
+            let _where_the_ledger_is = lines.next_line().await.unwrap();
+            let line = lines.next_line().await.unwrap().expect("it says where its tables are");
+            dynamodb = line.rsplit_once(" at ").map(|(_, address)| address.to_owned());
+        }
         // Its other lines are for people; without a reader the pipe would fill some day.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Some(Local { child, base })
+        Some(Local { child, base, dynamodb })
     }
 
     /// Its process id.

@@ -9,7 +9,7 @@ use keel_kernel::Millis;
 use keel_kernel::run::{self, Sweep};
 use keel_ledger::dynamo::keys::DUE_SHARDS;
 use keel_ledger::dynamo::{DuePlace, Dynamo};
-use keel_ledger::{Ledger, StoreError};
+use keel_ledger::{Ledger, StoreError, metric};
 
 /// Sessions on one page of the index.
 const PAGE: usize = 200;
@@ -88,6 +88,8 @@ impl Sweeper {
             }
         }
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        metric::count(metric::name::SWEPT, swept.looked_at as u64);
+        metric::count(metric::name::SWEEP_HINTED, swept.hinted as u64);
         tracing::info!(looked_at = swept.looked_at, hinted = swept.hinted, more = swept.more, "swept");
         Ok(swept)
     }

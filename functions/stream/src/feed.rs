@@ -7,10 +7,10 @@ use bytes::{Bytes, BytesMut};
 use keel_kernel::approval::{Approval, Standing};
 use keel_kernel::event::Facts;
 use keel_kernel::{DedupeKey, Epoch, Event, Head, Kind, Seq};
-use keel_ledger::SessionKey;
 use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 use keel_ledger::wakes::Listener;
+use keel_ledger::{SessionKey, metric};
 use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -218,6 +218,7 @@ impl Feed {
                 }
                 Err(problem) => {
                     self.failures += 1;
+                    metric::count(metric::name::STREAM_ERRORS, 1);
                     tracing::warn!(
                         tenant = %self.at.tenant, session = %self.at.session, code = problem.code().as_str(),
                         "a stream could not look"

@@ -4,10 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use axum::extract::Request;
 use keel_fn_stream::{Deadline, StreamConfig, Streams, router};
-use keel_lambda::{Setup, behind_gateway};
+use keel_lambda::{Setup, Shutdown, behind_gateway};
 use keel_web::service::finish;
 use lambda_http::{Context, RequestExt as _, run_with_streaming_response};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Carries the invocation's deadline to the handler.
@@ -23,18 +22,18 @@ fn deadline(mut request: Request) -> Request {
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
     let setup = Setup::from_env().await?;
-    let (stop, drain) = watch::channel(false);
+    let shutdown = Shutdown::announced().await;
     let streams = Streams {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
         auth: setup.auth(),
         config: StreamConfig::default(),
-        drain,
+        drain: shutdown.drain(),
     };
     let router =
         finish(router(streams)).layer(axum::middleware::map_request(|request| async { deadline(request) }));
-    keel_lambda::on_sigterm(move || {
-        let _ = stop.send(true); // no stream is open: nothing to drain
-    });
-    run_with_streaming_response(behind_gateway(router)).await
+    tokio::select! {
+        ended = run_with_streaming_response(behind_gateway(router)) => ended,
+        () = shutdown.over() => Ok(()),
+    }
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime};
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
 use keel_agent::tool::builtin::Builtin;
 use keel_fn_worker::{FromSettings, Message, Plain, Worker, WorkerConfig};
-use keel_lambda::Setup;
+use keel_lambda::{Setup, Shutdown};
 use keel_ledger::Env as _;
 use keel_ledger::hints::{Hint, SqsHints};
+use keel_ledger::trace::Trace;
 use keel_models::Choice;
 use keel_plugins::{Caller, Reach};
 use keel_settings::Settings;
@@ -16,6 +17,10 @@ use keel_settings::secrets::AwsSecrets;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use secrecy::SecretString;
 use tokio::time::Instant;
+use tracing::Instrument as _;
+
+/// When a message that nobody can read comes again, in seconds: it gets better by no waiting.
+const UNREADABLE_AGAIN: u64 = 1;
 
 /// The message being worked on.
 struct Received {
@@ -34,23 +39,23 @@ impl Message for Received {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let setup = Setup::from_env().await?;
-    let (stop, drain) = tokio::sync::watch::channel(false);
-    keel_lambda::on_sigterm(move || {
-        let _ = stop.send(true); // no run is being answered: nothing to hand over
-    });
+    let shutdown = Shutdown::announced().await;
     let worker = Worker {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
         equip: Arc::new(equip(&setup).await?),
         config: WorkerConfig::default(),
-        drain,
+        drain: shutdown.drain(),
     };
     let queue = setup.hints.clone();
-    lambda_runtime::run(service_fn(|event: LambdaEvent<SqsEvent>| {
+    let handler = service_fn(|event: LambdaEvent<SqsEvent>| {
         let (worker, queue) = (worker.clone(), queue.clone());
         async move { Ok::<_, Error>(handle(&worker, &queue, event).await) }
-    }))
-    .await
+    });
+    tokio::select! {
+        ended = lambda_runtime::run(handler) => ended,
+        () = shutdown.over() => Ok(()),
+    }
 }
 
 /// Models and tools from the tenants' settings; the deployment's own model where a tenant has set none.
@@ -97,6 +102,7 @@ async fn handle(worker: &Worker, queue: &SqsHints, event: LambdaEvent<SqsEvent>)
         let id = record.message_id.unwrap_or_default();
         let Ok(hint) = serde_json::from_str::<Hint>(record.body.as_deref().unwrap_or_default()) else {
             tracing::error!(message = id, "a message is not a hint");
+            queue.keep(&record.receipt_handle.unwrap_or_default(), UNREADABLE_AGAIN).await;
             response.batch_item_failures.push(failure(id));
             continue;
         };
@@ -107,11 +113,19 @@ async fn handle(worker: &Worker, queue: &SqsHints, event: LambdaEvent<SqsEvent>)
         };
         message.keep().await;
         let at = hint.session_key();
-        if let Err(error) = worker.answer(&at, Some(deadline), &message).await {
-            tracing::error!(
-                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
-                "an attempt broke off"
-            );
+        let trace = Trace::continued(hint.traceparent.as_deref());
+        let span = tracing::info_span!("hint", trace = %trace.id());
+        let answer = async {
+            let answered = worker.answer(&at, Some(deadline), &message).await;
+            if let Err(error) = &answered {
+                tracing::error!(
+                    tenant = %at.tenant, session = %at.session, error = error as &dyn std::error::Error,
+                    "an attempt broke off"
+                );
+            }
+            answered.is_err()
+        };
+        if trace.within(answer.instrument(span)).await {
             response.batch_item_failures.push(failure(id));
         }
     }

@@ -2,6 +2,7 @@
 //! pay for them.
 
 mod gateway;
+mod shutdown;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
 use keel_web::{Auth, telemetry};
 
 pub use gateway::{Behind, behind_gateway};
+pub use shutdown::Shutdown;
 
 /// A variable is missing or does not read.
 #[derive(Debug, thiserror::Error)]
@@ -48,10 +50,11 @@ fn var(name: &'static str) -> Option<String> {
 }
 
 impl Setup {
-    /// Starts logging, reads `KEEL_TABLE_PREFIX`, `KEEL_QUEUE_URL`, `KEEL_LEASE_MS` and `KEEL_LOG`, and makes the
-    /// clients.
+    /// Starts logging, reads `KEEL_TABLE_PREFIX`, `KEEL_QUEUE_URL`, `KEEL_LEASE_MS`, `KEEL_LOG` and `KEEL_STAGE`, and
+    /// makes the clients.
     pub async fn from_env() -> Result<Self, BadConfig> {
-        telemetry::start(telemetry::Reader::Machine, &var("KEEL_LOG").unwrap_or_default());
+        let stage = var("KEEL_STAGE").unwrap_or_else(|| "unnamed".to_owned());
+        telemetry::start(telemetry::Reader::Machine { stage }, &var("KEEL_LOG").unwrap_or_default());
         let required = |name| var(name).ok_or(BadConfig { name, problem: "is missing" });
         let prefix = required("KEEL_TABLE_PREFIX")?;
         let queue = required("KEEL_QUEUE_URL")?;
@@ -109,19 +112,4 @@ impl Setup {
             Some(text) => text.parse().map_err(|_| BadConfig { name, problem: "is not a number" }),
         }
     }
-}
-
-/// Calls `then` once when the environment is told to end. (It does not say that an invocation's time is up: that is the
-/// invocation's deadline.)
-pub fn on_sigterm(then: impl FnOnce() + Send + 'static) {
-    use tokio::signal::unix::{SignalKind, signal};
-    tokio::spawn(async move {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                terminate.recv().await;
-                then();
-            }
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "SIGTERM is not heard"),
-        }
-    });
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::port::SessionKey;
+use crate::trace::Trace;
 
 /// A message on the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,15 +18,19 @@ pub struct Hint {
     pub tenant: TenantId,
     /// Which.
     pub session: SessionId,
-    /// W3C trace context of the request that caused it, if it had one.
+    /// W3C trace context of what caused it, if it was a part of one. For logs alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
 impl Hint {
-    /// A hint about a session.
+    /// A hint about a session, sent by what is going on.
     pub fn about(at: &SessionKey) -> Self {
-        Self { tenant: at.tenant.clone(), session: at.session.clone(), traceparent: None }
+        Self {
+            tenant: at.tenant.clone(),
+            session: at.session.clone(),
+            traceparent: Trace::current().map(|trace| trace.to_string()),
+        }
     }
 
     /// The session it is about.

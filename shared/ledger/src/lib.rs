@@ -9,6 +9,7 @@
 //! | what the items look like | [`dynamo`] |
 //! | how a refusal is told from a lost race and from a failure | [`port`] |
 //! | how workers and streams hear of news | [`hints`], [`wakes`] |
+//! | what is counted, and how lines of one request are found | [`metric`], [`trace`] |
 
 pub mod dynamo;
 pub mod env;
@@ -16,9 +17,11 @@ pub mod hints;
 mod machine;
 pub mod memory;
 pub mod meter;
+pub mod metric;
 pub mod plan;
 pub mod port;
 pub mod sessions;
+pub mod trace;
 pub mod wakes;
 
 pub use env::{Env, SystemEnv};

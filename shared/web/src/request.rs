@@ -1,5 +1,5 @@
 //! One id for each request: the caller's if it sent a sane one, else ours. It is in the answer's header, in a problem's
-//! body and in every log line of the request.
+//! body and in every log line of the request. So is the trace it is a part of: the caller's (`traceparent`), else ours.
 
 use std::time::Instant;
 
@@ -7,6 +7,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue};
+use keel_ledger::trace::Trace;
 use keel_ledger::{Env as _, SystemEnv};
 use tracing::Instrument as _;
 
@@ -31,18 +32,21 @@ pub async fn identify(request: Request, next: Next) -> Response {
         }
         _ => SystemEnv.unique(),
     };
+    let sent = request.headers().get("traceparent").and_then(|trace| trace.to_str().ok());
+    let trace = Trace::continued(sent);
     // The route, not the path: a path may hold what a log must not.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
     let span = tracing::info_span!(
         "request",
         request_id = %id,
+        trace = %trace.id(),
         method = %request.method(),
         route,
         tenant = tracing::field::Empty,
         session = tracing::field::Empty,
     );
     let start = Instant::now();
-    let answer = CURRENT.scope(id.clone(), next.run(request));
+    let answer = trace.within(CURRENT.scope(id.clone(), next.run(request)));
     let mut response = async move {
         let response = answer.await;
         let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis());

@@ -8,6 +8,7 @@ use keel_kernel::{
 };
 
 use super::{Ledger, LedgerError};
+use crate::metric;
 use crate::port::{Consistency, EventPage, KeyRow, Obstacles, SessionKey, StoreError, Written};
 
 /// What a command's rule says of a head.
@@ -68,6 +69,20 @@ impl Ledger {
     /// Carries a command out: `decide` is asked about each head that is met, until a write succeeds or there is nothing
     /// to write.
     pub(super) async fn carry_out<T>(
+        &self,
+        at: &SessionKey,
+        known: Option<Head>,
+        job: Job<'_>,
+        decide: impl Fn(&Head, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
+    ) -> Result<Carried<T>, LedgerError> {
+        let carried = self.try_on(at, known, job, decide).await;
+        if let Err(LedgerError::Refused(Refusal::Fenced { .. })) = carried {
+            metric::count(metric::name::FENCED, 1);
+        }
+        carried
+    }
+
+    async fn try_on<T>(
         &self,
         at: &SessionKey,
         known: Option<Head>,

@@ -12,6 +12,7 @@ mod replay;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use keel_kernel::budget::Budget;
 use keel_kernel::run::{self, ClaimRequest, NotClaimable, Outcome, Settle, Settled};
@@ -22,6 +23,7 @@ use keel_kernel::{
 
 use crate::env::Env;
 use crate::hints::{Hint, SharedHints};
+use crate::metric;
 use crate::port::{Consistency, EventPage, SessionKey, Store, StoreError};
 use crate::wakes::Wakes;
 use engine::{Carried, Job, Step};
@@ -167,7 +169,11 @@ impl Ledger {
             None => DedupeKey::parse(self.env.unique()).expect("hex digits are visible ASCII"),
         };
         let event = NewEvent { kind, payload, key: Some((KeyName::RequestId, key)) };
-        self.commit(at, None, None, vec![event]).await
+        let appended = self.commit(at, None, None, vec![event]).await?;
+        if appended.created && kind == Kind::UserMessage {
+            metric::count(metric::name::INPUTS, 1);
+        }
+        Ok(appended)
     }
 
     /// Commits events together (C, I). `known` is the owner's last head, if it has one: it saves the read.
@@ -198,7 +204,9 @@ impl Ledger {
     ) -> Result<Result<Claimed, NotClaimable>, LedgerError> {
         let id = self.commit_id();
         let request = ClaimRequest { owner: owner.clone(), id: id.clone(), lease_ms: self.config.lease_ms };
+        let held = AtomicBool::new(false);
         let decide = |head: &Head, now: Millis, _: &[NewEvent]| {
+            held.store(head.lease.is_some(), Ordering::Relaxed);
             if head.lease.as_ref().is_some_and(|lease| lease.claim == id) {
                 return Ok(Step::Done(None)); // the answer was lost, the claim was not
             }
@@ -209,7 +217,13 @@ impl Ledger {
         };
         let head = match self.carry_out(at, None, Job::new(&id, Vec::new()), decide).await? {
             Carried::Done(Some(not), _) => return Ok(Err(not)),
-            Carried::Done(None, head) | Carried::Wrote { head, .. } => head,
+            Carried::Done(None, head) => head,
+            Carried::Wrote { head, .. } => {
+                if held.into_inner() {
+                    metric::count(metric::name::TAKEOVERS, 1);
+                }
+                head
+            }
         };
         Ok(Ok(Claimed { token: LeaseToken { owner: owner.clone(), epoch: head.epoch }, head }))
     }
@@ -341,6 +355,9 @@ impl Ledger {
             Carried::Done(None, _) => Ok(None),
             Carried::Done(Some(status), head) => Ok(Some(SettleAnswer { status, created: false, head })),
             Carried::Wrote { head, created, .. } => {
+                if created {
+                    metric::count_by(metric::name::SETTLED, head.run.status.as_str());
+                }
                 Ok(Some(SettleAnswer { status: head.run.status, created, head }))
             }
         }

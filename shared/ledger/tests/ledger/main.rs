@@ -8,5 +8,6 @@
 
 mod equivalence;
 mod faults;
+mod frozen;
 mod support;
 mod units;

@@ -119,12 +119,17 @@ impl World {
     }
 
     pub(crate) async fn owned_by(state_owner: StateOwner) -> Self {
+        let world = Self::empty().await;
+        create(&world.store, &world.at, Head::new(state_owner, 3)).await;
+        world.store.meter().take();
+        world
+    }
+
+    /// A world whose tables are empty.
+    pub(crate) async fn empty() -> Self {
         let client = embedded().await.client();
         let store = Arc::new(Dynamo::new(client.clone(), Tables::with_prefix("")));
-        let at = session("s");
-        create(&store, &at, Head::new(state_owner, 3)).await;
-        store.meter().take();
-        Self { at, client, rig: Rig::over(store.clone(), TestEnv::new(7)), store }
+        Self { at: session("s"), client, rig: Rig::over(store.clone(), TestEnv::new(7)), store }
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {

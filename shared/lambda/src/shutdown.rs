@@ -1,0 +1,91 @@
+//! The end of an environment. Lambda sends SIGTERM half a second before SIGKILL, but only to a function that has an
+//! extension registered: so the program registers one of its own that asks for no events.
+
+use std::time::Duration;
+
+use lambda_http::http::{Request, Response};
+use lambda_runtime_api_client::{Client, body::Body};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The extension's name; no other of the function may have it.
+const NAME: &str = "keel-shutdown";
+/// Of the half second between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_millis(420);
+/// For the last bytes of what has just ended.
+const LINGER: Duration = Duration::from_millis(50);
+/// Between two looks whether something still goes on.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The environment's end, awaited.
+pub struct Shutdown {
+    stop: watch::Sender<bool>,
+}
+
+impl Shutdown {
+    /// Asks Lambda to announce the end. Before the first invocation is asked for: that ends the init phase.
+    pub async fn announced() -> Self {
+        if let Err(error) = register().await {
+            tracing::warn!(error = &*error as &dyn std::error::Error, "SIGTERM will not come: no extension");
+        }
+        Self { stop: watch::channel(false).0 }
+    }
+
+    /// Turns true when whatever goes on must end. Whoever holds a copy goes on.
+    pub fn drain(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Waits for SIGTERM, tells who drains, and waits until everybody who began since has ended, or the time is up.
+    pub async fn over(self) {
+        let idle = self.stop.receiver_count();
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "SIGTERM is not heard");
+                return std::future::pending().await;
+            }
+        }
+        self.stop.send_replace(true);
+        let told = Instant::now();
+        let busy = self.stop.receiver_count() > idle;
+        while self.stop.receiver_count() > idle && told.elapsed() < GRACE {
+            tokio::time::sleep(LOOK).await;
+        }
+        if busy {
+            tokio::time::sleep(LINGER).await;
+        }
+        tracing::info!(busy, ms = told.elapsed().as_millis(), "the environment ends");
+    }
+}
+
+/// Registers the extension, and leaves it waiting for events that never come.
+async fn register() -> Result<(), Failure> {
+    let client = Client::builder().build()?;
+    let request = Request::post("/2020-01-01/extension/register")
+        .header("lambda-extension-name", NAME)
+        .header("content-type", "application/json")
+        .body(Body::from(r#"{"events":[]}"#))?;
+    let registered = accepted(client.call(request).await?)?;
+    let id = registered.headers().get("lambda-extension-identifier").ok_or("it was given no identifier")?;
+    let next = Request::get("/2020-01-01/extension/event/next")
+        .header("lambda-extension-identifier", id)
+        .body(Body::empty())?;
+    // The init phase lasts until every extension asks for its next event.
+    tokio::spawn(async move {
+        if let Err(error) = client.call(next).await {
+            tracing::debug!(error = &*error as &dyn std::error::Error, "the extension is over");
+        }
+    });
+    Ok(())
+}
+
+fn accepted<B>(response: Response<B>) -> Result<Response<B>, Failure> {
+    match response.status() {
+        status if status.is_success() => Ok(response),
+        status => Err(format!("the answer was {status}").into()),
+    }
+}

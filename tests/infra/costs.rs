@@ -1,0 +1,21 @@
+//! The cost table of the operator's manual rests on units that are measured.
+
+use crate::template::file;
+
+#[test]
+fn the_cost_table_says_what_is_measured() {
+    let measured = file("tests/bench/tests/expected.txt");
+    let manual = file("docs/operations.md");
+    for (row, operation) in [
+        ("| inputs, {w} WRU + {r} RRU |", "input that starts a run"),
+        ("| claims, {w} WRU + {r} RRU,", "claim"),
+        ("| settles with answer and run.finished, {w} WRU |", "settle with answer and run.finished"),
+        ("with token frames, and {r} RRU", "idle poll with partials"),
+    ] {
+        let line = measured.lines().find(|line| line.ends_with(&format!("| {operation}"))).expect(operation);
+        let mut units = line.split(' ');
+        let (write, read) = (units.next().unwrap(), units.next().unwrap());
+        let row = row.replace("{w}", write).replace("{r}", read);
+        assert!(manual.contains(&row), "{row}");
+    }
+}
