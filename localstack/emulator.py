@@ -41,8 +41,8 @@ ENVIRONMENT = {
 }
 # The keys of the contract test: their scopes, and the names that it knows them by.
 KEYS = {
-    "KEEL_API_KEY": ("keel_dev.e2e_not-a-secret", ["client", "owner"]),
-    "KEEL_OTHER_API_KEY": ("keel_other.e2e_not-a-secret", ["client", "owner"]),
+    "KEEL_API_KEY": ("keel_dev.e2e_not-a-secret", ["client", "owner", "admin"]),
+    "KEEL_OTHER_API_KEY": ("keel_other.e2e_not-a-secret", ["client", "owner", "admin"]),
     "KEEL_CLIENT_API_KEY": ("keel_dev.client_not-a-secret", ["client"]),
 }
 
