@@ -12,10 +12,10 @@ use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::{Streams, frame};
+use crate::{Pace, Streams, frame};
 
 /// Between heartbeats. With the longest look behind it, still at most 10 s (R5).
-const HEARTBEAT: Duration = Duration::from_secs(7);
+pub const HEARTBEAT: Duration = Duration::from_secs(7);
 /// Events fetched at once, so that a reader of a long ledger takes no more memory than one of a short.
 const PAGE: usize = 100;
 /// Left of an invocation's time for the last query and the drain frame.
@@ -37,8 +37,10 @@ pub(crate) struct Feed {
     opened: Instant,
     ends: Instant,
     spoke: Instant,
+    /// When the session said something last.
+    heard: Instant,
     sent: usize,
-    look_ms: u64,
+    pace: Pace,
     failures: u32,
     state: State,
 }
@@ -131,12 +133,13 @@ impl Feed {
         let ends = deadline.map_or(life, |deadline| life.min(deadline.checked_sub(MARGIN).unwrap_or(now)));
         Ok(Feed {
             drain: streams.drain.clone(),
-            look_ms: streams.config.look_live_ms.0,
+            pace: Pace::new(streams.config),
             live: head.run.status.is_live(),
             live_at: now,
             opened: now,
             ends,
             spoke: now,
+            heard: now,
             sent: 0,
             failures: 0,
             state: State::New,
@@ -233,7 +236,8 @@ impl Feed {
             self.live_at = Instant::now();
         }
         if !out.is_empty() {
-            self.look_ms = self.streams.config.look_live_ms.0;
+            self.pace.heard();
+            self.heard = Instant::now();
         }
         Ok(page.has_more)
     }
@@ -283,15 +287,8 @@ impl Feed {
 
     /// Waits for a commit, for the drain, or until it is time to look again.
     async fn wait(&mut self) {
-        let config = &self.streams.config;
-        let (low, high) = config.look_live_ms;
-        if self.live {
-            self.look_ms = low;
-        } else {
-            self.look_ms = (self.look_ms.max(low) * 3 / 2).min(config.look_idle_ms);
-        }
-        let jitter = self.streams.ledger.env().pick(0..=(high - low).max(self.look_ms / 4));
-        let look = Duration::from_millis((self.look_ms + jitter).min(config.look_idle_ms));
+        let pause = self.pace.next(self.live, self.heard.elapsed());
+        let look = Duration::from_millis(self.streams.ledger.env().pick(pause));
         let look =
             look.min(self.ends.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
         tokio::select! {

@@ -6,6 +6,7 @@
 
 mod feed;
 mod frame;
+mod pace;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -26,6 +27,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use feed::Feed;
+pub use feed::HEARTBEAT;
+pub use pace::Pace;
 
 /// How long streams live and how often they look.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +39,10 @@ pub struct StreamConfig {
     pub idle_life: Duration,
     /// A stream ends after this many bytes.
     pub bytes: usize,
-    /// How often it looks while a run is live, in milliseconds.
+    /// How often it looks while a run is live and has just said something, in milliseconds.
     pub look_live_ms: (u64, u64),
+    /// How often it looks at the least while a run is live.
+    pub look_silent_ms: u64,
     /// How often it looks at the least, in milliseconds; under the heartbeat.
     pub look_idle_ms: u64,
 }
@@ -50,6 +55,7 @@ impl Default for StreamConfig {
             idle_life: Duration::from_secs(55),
             bytes: 5_500_000,
             look_live_ms: (50, 100),
+            look_silent_ms: 1_000,
             look_idle_ms: 2_000,
         }
     }
