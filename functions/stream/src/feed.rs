@@ -1,17 +1,19 @@
 //! One reader's feed: what it has seen, when it looks again, when it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use keel_kernel::{Epoch, Event, Head, Kind, Seq};
-use keel_ledger::SessionKey;
 use keel_ledger::dynamo::PartialChunk;
-use keel_ledger::port::Consistency;
+use keel_ledger::port::{Consistency, EventPage};
 use keel_ledger::wakes::Listener;
+use keel_ledger::{LedgerError, SessionKey};
 use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::together::Together;
 use crate::{Pace, Streams, frame};
 
 /// Between heartbeats. With the longest look behind it, still at most 10 s (R5).
@@ -23,8 +25,16 @@ const MARGIN: Duration = Duration::from_secs(3);
 /// How long the store may fail before the stream ends; the client's next one tries again.
 const PATIENCE: u32 = 5;
 
+/// The looks of this process's readers, which they take together.
+#[derive(Default)]
+pub(crate) struct Looks {
+    events: Together<(SessionKey, Seq), EventPage>,
+    partials: Together<(SessionKey, String), Vec<(String, PartialChunk)>>,
+}
+
 pub(crate) struct Feed {
     streams: Streams,
+    looks: Arc<Looks>,
     at: SessionKey,
     ear: Listener,
     drain: watch::Receiver<bool>,
@@ -113,6 +123,7 @@ impl Partials {
 impl Feed {
     pub(crate) async fn open(
         streams: Streams,
+        looks: Arc<Looks>,
         at: SessionKey,
         cursor: Seq,
         head: &Head,
@@ -144,6 +155,7 @@ impl Feed {
             failures: 0,
             state: State::New,
             streams,
+            looks,
             at,
             ear,
             cursor,
@@ -166,7 +178,8 @@ impl Feed {
         loop {
             // Taken before looking: what commits after this look is found by the next stream.
             let ending = self.is_ending();
-            match self.look(&mut out).await {
+            // Boxed: what a look needs is not kept while a thousand readers wait.
+            match Box::pin(self.look(&mut out)).await {
                 Ok(more) => {
                     self.failures = 0;
                     if !more && ending {
@@ -211,8 +224,12 @@ impl Feed {
         // Token frames first: once a message is committed, what is left of its frames is old news.
         self.look_for_partials(out).await?;
         let in_doubt = self.partials.as_ref().is_some_and(Partials::in_doubt);
-        let consistency = if in_doubt { Consistency::Strong } else { Consistency::Eventual };
-        let page = self.streams.ledger.events(&self.at, self.cursor, PAGE, consistency).await?;
+        let page = if in_doubt {
+            Arc::new(self.page(Consistency::Strong).await?)
+        } else {
+            let place = (self.at.clone(), self.cursor);
+            self.looks.events.ask(place, self.page(Consistency::Eventual)).await?
+        };
         for event in &page.events {
             if let Some(partials) = &mut self.partials {
                 partials.heard(event, out);
@@ -242,13 +259,19 @@ impl Feed {
         Ok(page.has_more)
     }
 
+    async fn page(&self, consistency: Consistency) -> Result<EventPage, LedgerError> {
+        self.streams.ledger.events(&self.at, self.cursor, PAGE, consistency).await
+    }
+
     async fn head(&self) -> Result<Head, Problem> {
         self.streams.rows.glance(&self.at).await?.ok_or_else(Problem::no_session)
     }
 
     async fn look_for_partials(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         let Some(partials) = &mut self.partials else { return Ok(()) };
-        for (sk, chunk) in self.streams.rows.partials(&self.at, &partials.after).await? {
+        let read = self.streams.rows.partials(&self.at, &partials.after);
+        let chunks = self.looks.partials.ask((self.at.clone(), partials.after.clone()), read).await?;
+        for (sk, chunk) in chunks.iter() {
             let reading = partials.reading.take_if(|reading| reading.generation == chunk.generation);
             let is_next = chunk.index == reading.as_ref().map_or(0, |reading| reading.next);
             // A hole closes with the next look, or never; only the last chunk of a dead generation may follow one.
@@ -261,13 +284,13 @@ impl Feed {
             {
                 partials.orphan = Some(before);
             }
-            partials.after = sk;
+            partials.after.clone_from(sk);
             let is_news = partials.committed.as_deref() != Some(&chunk.generation);
             let open = is_news && chunk.dead.is_none();
             if is_news {
-                frame::partial(out, &chunk);
+                frame::partial(out, chunk);
             }
-            let (epoch, generation, next) = (chunk.epoch, chunk.generation, chunk.index + 1);
+            let (epoch, generation, next) = (chunk.epoch, chunk.generation.clone(), chunk.index + 1);
             partials.reading = Some(Reading { epoch, generation, next, open });
         }
         Ok(())

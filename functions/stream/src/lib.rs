@@ -7,8 +7,10 @@
 mod feed;
 mod frame;
 mod pace;
+mod together;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -26,8 +28,8 @@ use keel_web::{Auth, Problem, Scope, cursor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use feed::Feed;
 pub use feed::HEARTBEAT;
+use feed::{Feed, Looks};
 pub use pace::Pace;
 
 /// How long streams live and how often they look.
@@ -83,13 +85,14 @@ pub struct Streams {
 /// The route, behind the `client` scope.
 pub fn router(streams: Streams) -> Router {
     let auth = streams.auth.clone();
-    let route = Router::new().route("/v1/sessions/{id}/events/stream", get(open)).with_state(streams);
+    let state = (streams, Arc::new(Looks::default()));
+    let route = Router::new().route("/v1/sessions/{id}/events/stream", get(open)).with_state(state);
     gated(route, &auth, Scope::Client)
 }
 
 /// `GET /v1/sessions/{id}/events/stream?after&partials&until`
 async fn open(
-    State(streams): State<Streams>,
+    State((streams, looks)): State<(Streams, Arc<Looks>)>,
     At(at): At,
     query: Query,
     deadline: Option<Extension<Deadline>>,
@@ -108,7 +111,7 @@ async fn open(
         return Err(Problem::parameter(given_by, format!("is beyond the last event, {}", head.ledger.seq)));
     }
     let deadline = deadline.map(|Extension(Deadline(at))| at);
-    let feed = Feed::open(streams, at, after, &head, partials, until_settled, deadline).await?;
+    let feed = Feed::open(streams, looks, at, after, &head, partials, until_settled, deadline).await?;
     let body = stream::unfold(feed, |mut feed| async move {
         let bytes = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))

@@ -8,5 +8,6 @@
 
 mod equivalence;
 mod faults;
+mod stale;
 mod support;
 mod units;
