@@ -1,6 +1,7 @@
 //! One reader's feed: what it has seen, when it looks again, when it ends.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -8,17 +9,18 @@ use keel_kernel::approval::{Approval, Standing};
 use keel_kernel::event::Facts;
 use keel_kernel::{DedupeKey, Epoch, Event, Head, Kind, Seq};
 use keel_ledger::dynamo::PartialChunk;
-use keel_ledger::port::Consistency;
+use keel_ledger::port::{Consistency, EventPage};
 use keel_ledger::wakes::Listener;
-use keel_ledger::{SessionKey, metric};
+use keel_ledger::{LedgerError, SessionKey, metric};
 use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::{Streams, frame};
+use crate::together::Together;
+use crate::{Pace, Streams, frame};
 
 /// Between heartbeats. With the longest look behind it, still at most 10 s (R5).
-const HEARTBEAT: Duration = Duration::from_secs(7);
+pub const HEARTBEAT: Duration = Duration::from_secs(7);
 /// Events fetched at once, so that a reader of a long ledger takes no more memory than one of a short.
 const PAGE: usize = 100;
 /// Between two looks for decisions.
@@ -28,8 +30,16 @@ const MARGIN: Duration = Duration::from_secs(3);
 /// How long the store may fail before the stream ends; the client's next one tries again.
 const PATIENCE: u32 = 5;
 
+/// The looks of this process's readers, which they take together.
+#[derive(Default)]
+pub(crate) struct Looks {
+    events: Together<(SessionKey, Seq), EventPage>,
+    partials: Together<(SessionKey, String), Vec<(String, PartialChunk)>>,
+}
+
 pub(crate) struct Feed {
     streams: Streams,
+    looks: Arc<Looks>,
     at: SessionKey,
     ear: Listener,
     drain: watch::Receiver<bool>,
@@ -44,8 +54,10 @@ pub(crate) struct Feed {
     opened: Instant,
     ends: Instant,
     spoke: Instant,
+    /// When the session said something last.
+    heard: Instant,
     sent: usize,
-    look_ms: u64,
+    pace: Pace,
     failures: u32,
     state: State,
 }
@@ -149,6 +161,7 @@ impl Partials {
 impl Feed {
     pub(crate) async fn open(
         streams: Streams,
+        looks: Arc<Looks>,
         at: SessionKey,
         cursor: Seq,
         head: &Head,
@@ -169,16 +182,18 @@ impl Feed {
         let ends = deadline.map_or(life, |deadline| life.min(deadline.checked_sub(MARGIN).unwrap_or(now)));
         Ok(Feed {
             drain: streams.drain.clone(),
-            look_ms: streams.config.look_live_ms.0,
+            pace: Pace::new(streams.config),
             live: head.run.status.is_live(),
             live_at: now,
             opened: now,
             ends,
             spoke: now,
+            heard: now,
             sent: 0,
             failures: 0,
             state: State::New,
             streams,
+            looks,
             at,
             ear,
             cursor,
@@ -206,7 +221,8 @@ impl Feed {
         loop {
             // Taken before looking: what commits after this look is found by the next stream.
             let ending = self.is_ending();
-            match self.look(&mut out).await {
+            // Boxed: what a look needs is not kept while a thousand readers wait.
+            match Box::pin(self.look(&mut out)).await {
                 Ok(more) => {
                     self.failures = 0;
                     if !more && ending {
@@ -252,8 +268,12 @@ impl Feed {
         // Token frames first: once a message is committed, what is left of its frames is old news.
         self.look_for_partials(out).await?;
         let in_doubt = self.partials.as_ref().is_some_and(Partials::in_doubt);
-        let consistency = if in_doubt { Consistency::Strong } else { Consistency::Eventual };
-        let page = self.streams.ledger.events(&self.at, self.cursor, PAGE, consistency).await?;
+        let page = if in_doubt {
+            Arc::new(self.page(Consistency::Strong).await?)
+        } else {
+            let place = (self.at.clone(), self.cursor);
+            self.looks.events.ask(place, self.page(Consistency::Eventual)).await?
+        };
         for event in &page.events {
             if let Some(partials) = &mut self.partials {
                 partials.heard(event, out);
@@ -281,7 +301,8 @@ impl Feed {
             self.live_at = Instant::now();
         }
         if !out.is_empty() {
-            self.look_ms = self.streams.config.look_live_ms.0;
+            self.pace.heard();
+            self.heard = Instant::now();
         }
         Ok(page.has_more)
     }
@@ -300,13 +321,19 @@ impl Feed {
         Ok(())
     }
 
+    async fn page(&self, consistency: Consistency) -> Result<EventPage, LedgerError> {
+        self.streams.ledger.events(&self.at, self.cursor, PAGE, consistency).await
+    }
+
     async fn head(&self) -> Result<Head, Problem> {
         self.streams.rows.glance(&self.at).await?.ok_or_else(Problem::no_session)
     }
 
     async fn look_for_partials(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         let Some(partials) = &mut self.partials else { return Ok(()) };
-        for (sk, chunk) in self.streams.rows.partials(&self.at, &partials.after).await? {
+        let read = self.streams.rows.partials(&self.at, &partials.after);
+        let chunks = self.looks.partials.ask((self.at.clone(), partials.after.clone()), read).await?;
+        for (sk, chunk) in chunks.iter() {
             let reading = partials.reading.take_if(|reading| reading.generation == chunk.generation);
             let is_next = chunk.index == reading.as_ref().map_or(0, |reading| reading.next);
             // A hole closes with the next look, or never; only the last chunk of a dead generation may follow one.
@@ -319,13 +346,13 @@ impl Feed {
             {
                 partials.orphan = Some(before);
             }
-            partials.after = sk;
+            partials.after.clone_from(sk);
             let is_news = partials.committed.as_deref() != Some(&chunk.generation);
             let open = is_news && chunk.dead.is_none();
             if is_news {
-                frame::partial(out, &chunk);
+                frame::partial(out, chunk);
             }
-            let (epoch, generation, next) = (chunk.epoch, chunk.generation, chunk.index + 1);
+            let (epoch, generation, next) = (chunk.epoch, chunk.generation.clone(), chunk.index + 1);
             partials.reading = Some(Reading { epoch, generation, next, open });
         }
         Ok(())
@@ -345,15 +372,8 @@ impl Feed {
 
     /// Waits for a commit, for the drain, or until it is time to look again.
     async fn wait(&mut self) {
-        let config = &self.streams.config;
-        let (low, high) = config.look_live_ms;
-        if self.live {
-            self.look_ms = low;
-        } else {
-            self.look_ms = (self.look_ms.max(low) * 3 / 2).min(config.look_idle_ms);
-        }
-        let jitter = self.streams.ledger.env().pick(0..=(high - low).max(self.look_ms / 4));
-        let look = Duration::from_millis((self.look_ms + jitter).min(config.look_idle_ms));
+        let pause = self.pace.next(self.live, self.heard.elapsed());
+        let look = Duration::from_millis(self.streams.ledger.env().pick(pause));
         let look =
             look.min(self.ends.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
         tokio::select! {

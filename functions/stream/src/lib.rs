@@ -6,8 +6,11 @@
 
 mod feed;
 mod frame;
+mod pace;
+mod together;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -25,7 +28,9 @@ use keel_web::{Auth, Problem, Scope, cursor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use feed::Feed;
+pub use feed::HEARTBEAT;
+use feed::{Feed, Looks};
+pub use pace::Pace;
 
 /// How long streams live and how often they look.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +41,10 @@ pub struct StreamConfig {
     pub idle_life: Duration,
     /// A stream ends after this many bytes.
     pub bytes: usize,
-    /// How often it looks while a run is live, in milliseconds.
+    /// How often it looks while a run is live and has just said something, in milliseconds.
     pub look_live_ms: (u64, u64),
+    /// How often it looks at the least while a run is live.
+    pub look_silent_ms: u64,
     /// How often it looks at the least, in milliseconds; under the heartbeat.
     pub look_idle_ms: u64,
 }
@@ -50,6 +57,7 @@ impl Default for StreamConfig {
             idle_life: Duration::from_secs(55),
             bytes: 5_500_000,
             look_live_ms: (50, 100),
+            look_silent_ms: 1_000,
             look_idle_ms: 2_000,
         }
     }
@@ -77,13 +85,14 @@ pub struct Streams {
 /// The route, behind the `client` scope.
 pub fn router(streams: Streams) -> Router {
     let auth = streams.auth.clone();
-    let route = Router::new().route("/v1/sessions/{id}/events/stream", get(open)).with_state(streams);
+    let state = (streams, Arc::new(Looks::default()));
+    let route = Router::new().route("/v1/sessions/{id}/events/stream", get(open)).with_state(state);
     gated(route, &auth, Scope::Client)
 }
 
 /// `GET /v1/sessions/{id}/events/stream?after&partials&until`
 async fn open(
-    State(streams): State<Streams>,
+    State((streams, looks)): State<(Streams, Arc<Looks>)>,
     At(at): At,
     query: Query,
     deadline: Option<Extension<Deadline>>,
@@ -102,7 +111,7 @@ async fn open(
         return Err(Problem::parameter(given_by, format!("is beyond the last event, {}", head.ledger.seq)));
     }
     let deadline = deadline.map(|Extension(Deadline(at))| at);
-    let feed = Feed::open(streams, at, after, &head, partials, until_settled, deadline).await?;
+    let feed = Feed::open(streams, looks, at, after, &head, partials, until_settled, deadline).await?;
     let body = stream::unfold(feed, |mut feed| async move {
         let bytes = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))

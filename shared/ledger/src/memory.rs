@@ -96,6 +96,10 @@ impl Store for Memory {
         Ok(self.sessions().get(at).map(|session| session.head.clone()))
     }
 
+    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.head(at).await
+    }
+
     async fn write(
         &self,
         at: &SessionKey,

@@ -99,6 +99,9 @@ pub trait Store: Send + Sync {
     /// The session's head, strongly read; `None`: there is no such session.
     async fn head(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
 
+    /// The head, possibly a moment old, for half the price: good enough to write under its guards, never to conclude from.
+    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
+
     /// Carries a decision out under its guards: all of it or nothing. Where it appends events, the same `token` (1 to
     /// 36 characters) with the same decision, within ten minutes, is answered as the first time.
     async fn write(

@@ -44,7 +44,7 @@ impl Reach {
             Host::Ipv4(address) => Some(IpAddr::V4(address)),
             Host::Ipv6(address) => Some(IpAddr::V6(address)),
         };
-        let here = literal.is_some_and(|address| is_loopback(address)) || url.host_str() == Some("localhost");
+        let here = literal.is_some_and(is_loopback) || url.host_str() == Some("localhost");
         match url.scheme() {
             "https" => {}
             "http" if here && self.loopback => {}

@@ -6,11 +6,14 @@
 //! each event and each key an item of its own, put where nothing stands (L1, I2), in one write with the head (C2, S4).
 
 use std::fmt;
+use std::time::Duration;
 
-use keel_fn_stream::StreamConfig;
-use keel_kernel::Seq;
+use keel_agent::partials::Chunker;
+use keel_fn_stream::{HEARTBEAT, Pace, StreamConfig};
 use keel_kernel::run::Outcome;
+use keel_kernel::{Epoch, Millis, Seq};
 use keel_ledger::SessionKey;
+use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 
 use crate::world::{World, answer, finished, note};
@@ -57,6 +60,7 @@ const PAGE: usize = 100;
 /// Every line, each from a store of its own.
 pub async fn lines() -> Vec<Line> {
     let mut lines = writes().await;
+    lines.extend(partials().await);
     lines.extend(reads().await);
     lines.extend(hours());
     lines
@@ -179,19 +183,66 @@ async fn page(w: &World, at: &SessionKey, after: Seq) -> usize {
     w.ledger.events(at, after, PAGE, Consistency::Eventual).await.expect("it reads").events.len()
 }
 
-/// A stream's hour of polls as a function that hears of no commit, from its intervals and the units of an idle poll.
+/// A stream's hour as a function that is told of no commit: the looks of its own pace, with jitter at its middle, and
+/// where a run is live the glances at its head; without what opening a stream costs.
 fn hours() -> Vec<Line> {
-    let config = StreamConfig::default();
-    let polls = |ms: u64| 3_600_000.0 / ms as f64;
-    // While a run is live the pause is drawn from the whole range; an idle stream rests at the longest.
-    let live = polls(u64::midpoint(config.look_live_ms.0, config.look_live_ms.1));
-    let idle = polls(config.look_idle_ms);
-    let rule = "half a unit for each poll, at these intervals";
-    [("stream-hour, idle", idle), ("stream-hour, a run live all the time", live)]
-        .into_iter()
-        .map(|(name, polls)| {
-            let least = cost(0.0, (polls * 0.5).round(), polls.round());
-            Line { name, told: least, least, rule }
-        })
-        .collect()
+    let silent = |t| t;
+    let talking = |_| 0;
+    let rule = "none, where commits are heard of; a function must ask";
+    let line = |name, live, silence: fn(u64) -> u64, queries| {
+        let told = hour(live, silence, queries);
+        Line { name, told, least: cost(0.0, 0.0, 0.0), rule }
+    };
+    vec![
+        line("stream-hour, no run", false, silent, 1.0),
+        line("stream-hour, a run live and silent", true, silent, 1.0),
+        line("the same with partials", true, silent, 2.0),
+        line("stream-hour with partials, a run that says something at each look", true, talking, 2.0),
+    ]
+}
+
+fn hour(live: bool, silence: fn(u64) -> u64, queries: f64) -> Cost {
+    let mut pace = Pace::new(StreamConfig::default());
+    let (mut now, mut asked, mut trips) = (0, 0, 0.0);
+    while now < 3_600_000 {
+        trips += queries;
+        if live && silence(now) >= asked + HEARTBEAT.as_millis() as u64 {
+            (asked, trips) = (now, trips + 1.0);
+        }
+        let pause = pace.next(live, Duration::from_millis(silence(now)));
+        now += u64::midpoint(*pause.start(), *pause.end());
+    }
+    cost(0.0, trips / 2.0, trips)
+}
+
+/// A model's pace: a token each 20 ms, for ten seconds.
+const TOKEN: &str = "token ";
+const TOKEN_MS: u64 = 20;
+const ANSWER_MS: u64 = 10_000;
+
+/// What readers along cost an answer: the worker's own chunks.
+async fn partials() -> Vec<Line> {
+    let w = World::memory().await;
+    let (at, token, _) = w.running("s").await;
+    forget(&w);
+    let mut chunker = Chunker::default();
+    for now in (0..ANSWER_MS).step_by(TOKEN_MS as usize) {
+        let due = chunker.due_ms().filter(|due| *due <= now).and_then(|_| chunker.flush());
+        for text in due.into_iter().chain(chunker.push(TOKEN, now)) {
+            write_partial(&w, &at, token.epoch, text).await;
+        }
+    }
+    if let Some(text) = chunker.flush() {
+        write_partial(&w, &at, token.epoch, text).await;
+    }
+    let told = told(&w);
+    let least = cost(told.write.min(4.0), 0.0, told.trips.min(4.0));
+    let rule = "a write a chunk; 3 KB in 4 writes, if nobody wanted to read along";
+    vec![Line { name: "token frames of an answer of 10 s, 50 tokens/s", told, least, rule }]
+}
+
+async fn write_partial(w: &World, at: &SessionKey, epoch: Epoch, text: String) {
+    let generation = "g".to_owned();
+    let chunk = PartialChunk { epoch, generation, index: 0, text, dead: None };
+    w.rows.put_partial(at, Millis(0), &chunk).await.expect("it is written");
 }

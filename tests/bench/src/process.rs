@@ -39,6 +39,11 @@ pub fn load() -> String {
     load.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
+/// The date, in UTC.
+pub fn today() -> String {
+    time::OffsetDateTime::now_utc().date().to_string()
+}
+
 /// The commit that is measured, marked where files differ from it.
 pub fn commit() -> String {
     let git = |arguments: &[&str]| {

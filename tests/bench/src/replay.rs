@@ -22,8 +22,8 @@ pub struct Replay {
     pub events_each_second: f64,
     /// Megabytes of frames each second.
     pub mb_each_second: f64,
-    /// Memory at a tenth of the way and the most after it, in MB.
-    pub resident_mb: (f64, f64),
+    /// The most memory in the first tenth of the way, in the first half and in the second, in MB.
+    pub resident_mb: [f64; 3],
 }
 
 /// Fills a store through the ledger, serves it and reads it to its end.
@@ -44,7 +44,7 @@ pub async fn replay(events: usize) -> Replay {
     let keel = Keel::at(&local.base, KEY);
     let mut stream = keel.raw_stream("/v1/sessions/long/events/stream?until=settled", None).await;
     let started = Instant::now();
-    let (mut bytes, mut frames, mut looked, mut early, mut most) = (0, 0, 0, 0.0, 0.0_f64);
+    let (mut bytes, mut frames, mut looked, mut resident_mb) = (0, 0, 0, [0.0_f64; 3]);
     let mut before = 0;
     while let Some(chunk) = stream.chunk().await.expect("the stream goes on") {
         bytes += chunk.len();
@@ -56,11 +56,8 @@ pub async fn replay(events: usize) -> Replay {
         if bytes >= looked + LOOK {
             looked = bytes;
             let now = resident_kb(local.id()) / 1e3;
-            if frames < events / 10 {
-                early = now;
-            } else {
-                most = most.max(now);
-            }
+            let part = usize::from(frames > events / 10) + usize::from(frames > events / 2);
+            resident_mb[part] = resident_mb[part].max(now);
         }
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -69,6 +66,6 @@ pub async fn replay(events: usize) -> Replay {
         events,
         events_each_second: events as f64 / seconds,
         mb_each_second: bytes as f64 / 1e6 / seconds,
-        resident_mb: (early, most),
+        resident_mb,
     }
 }

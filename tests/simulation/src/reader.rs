@@ -69,6 +69,7 @@ impl Reader {
                 bytes: 5_000,
                 // Seldom, for each look costs two calls.
                 look_live_ms: (1_000, 2_000),
+                look_silent_ms: 3_000,
                 look_idle_ms: 5_000,
             },
             drain,

@@ -68,6 +68,10 @@ impl Store for Sabotaged {
         self.inner.head(at).await
     }
 
+    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.inner.glance(at).await
+    }
+
     async fn write(
         &self,
         at: &SessionKey,

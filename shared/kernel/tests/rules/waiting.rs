@@ -85,13 +85,16 @@ fn h4_a_cancel_of_a_waiting_run_wakes_an_owner_that_sees_to_its_calls() {
 
 fn child() -> Session {
     let mut session = Session::native();
-    session.head.parent = Some(SessionId::parse("p").unwrap());
+    session.head.parent = Some(SessionId::parse("p").expect("a name"));
     session
 }
 
+/// What brings an end about.
+type Brings = fn(&mut Session);
+
 #[test]
 fn h4_every_end_of_a_childs_run_is_due_until_its_parent_was_told() {
-    let ends: [(&str, fn(&mut Session)); 4] = [
+    let ends: [(&str, Brings); 4] = [
         ("done", |session| {
             let token = session.claim("a");
             session.own(&token, vec![answer("g", &[1], &[])]);

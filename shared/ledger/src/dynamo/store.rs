@@ -19,6 +19,10 @@ impl Store for Dynamo {
         self.read_head(at, Consistency::Strong).await
     }
 
+    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.read_head(at, Consistency::Eventual).await
+    }
+
     async fn write(
         &self,
         at: &SessionKey,

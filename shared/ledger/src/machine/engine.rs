@@ -89,8 +89,13 @@ impl Ledger {
         mut job: Job<'_>,
         decide: impl Fn(&Head, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
     ) -> Result<Carried<T>, LedgerError> {
-        let mut fresh = known.is_none();
-        let mut head = match known {
+        // Its guards make a write of a stale head fail, so the first look may be stale and costs half.
+        let glanced = match known {
+            Some(head) => Some(head),
+            None => self.read(|| self.store.glance(at)).await?,
+        };
+        let mut fresh = glanced.is_none();
+        let mut head = match glanced {
             Some(head) => head,
             None => self.head(at).await?,
         };
@@ -98,13 +103,18 @@ impl Ledger {
         for attempt in 0..self.config.tries {
             let events: Vec<NewEvent> = job.events.iter().map(|(_, event)| event.clone()).collect();
             let step = decide(&head, self.env.now(), &events);
-            if let Ok(Step::Done(done)) = step {
-                if fresh {
-                    return Ok(Carried::Done(done, head));
-                }
-                // What a caller remembers may be older than the ledger: nothing is concluded from it without a look.
+            let concludes = match &step {
+                Ok(Step::Write(_)) => false,
+                Ok(Step::Done(_)) => true,
+                Err(refusal) => refusal.depends_on_head(),
+            };
+            if concludes && !fresh {
+                // What was remembered or glanced at may be older than the ledger: nothing is concluded from it.
                 (head, fresh) = (self.head(at).await?, true);
                 continue;
+            }
+            if let Ok(Step::Done(done)) = step {
+                return Ok(Carried::Done(done, head));
             }
             // I3, I5, I6: a key that is taken answers before any refusal that another head could have avoided.
             if let Err(refusal) = &step
@@ -123,10 +133,6 @@ impl Ledger {
             let decision = match step {
                 Ok(Step::Write(decision)) => decision,
                 Ok(Step::Done(done)) => return Ok(Carried::Done(done, head)),
-                Err(_) if !fresh => {
-                    (head, fresh) = (self.head(at).await?, true);
-                    continue;
-                }
                 Err(refusal) => return Err(refusal.into()),
             };
             match self.write(at, &head, &decision, job.id, attempt).await? {
@@ -269,13 +275,13 @@ impl Ledger {
             );
             self.hint(at, wake.after_ms).await;
         }
-        if let (true, Some(parent)) = (decision.head.tells_parent, &decision.head.parent) {
-            if let Err(error) = self.tell_parent(at, parent).await {
-                tracing::warn!(
-                    tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
-                    "a parent was not told of an end; the sweep will tell it"
-                );
-            }
+        if let (true, Some(parent)) = (decision.head.tells_parent, &decision.head.parent)
+            && let Err(error) = self.tell_parent(at, parent).await
+        {
+            tracing::warn!(
+                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                "a parent was not told of an end; the sweep will tell it"
+            );
         }
     }
 

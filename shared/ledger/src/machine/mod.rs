@@ -30,6 +30,11 @@ use engine::{Carried, Job, Step};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// A ledger of at most this many events is read at once.
+const SHORT: usize = 100;
+/// Events of one page of a longer one; the store cuts a page at 1 MB.
+const LONG: usize = 10_000;
+
 /// What the loop is allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerConfig {
@@ -384,17 +389,21 @@ impl Ledger {
         Ok(page)
     }
 
-    /// Every event after a position, strongly read, page by page.
+    /// Every event after a position, as of now. Of a long ledger all but the ends is read eventually, for half the price:
+    /// events never change (L1), so a stretch without a gap is the same however it was read.
     pub async fn all_events(&self, at: &SessionKey, after: Seq) -> Result<Vec<Event>, LedgerError> {
         let mut events: Vec<Event> = Vec::new();
+        let (mut limit, mut consistency) = (SHORT, Consistency::Strong);
         loop {
             let from = events.last().map_or(after, |event| event.seq);
-            let page = self.events(at, from, 1_000, Consistency::Strong).await?;
+            let page = self.events(at, from, limit, consistency).await?;
             let more = page.has_more && !page.events.is_empty();
             events.extend(page.events);
-            if !more {
-                return Ok(events);
-            }
+            (limit, consistency) = match (more, consistency) {
+                (false, Consistency::Strong) => return Ok(events),
+                (true, _) => (LONG, Consistency::Eventual),
+                (false, Consistency::Eventual) => (LONG, Consistency::Strong),
+            };
         }
     }
 

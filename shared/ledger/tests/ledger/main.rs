@@ -9,5 +9,6 @@
 mod equivalence;
 mod faults;
 mod frozen;
+mod stale;
 mod support;
 mod units;

@@ -52,16 +52,16 @@ async fn what_each_verb_costs_for_events_under_a_kilobyte() {
     let commit = |known, token, events| ledger.commit(&w.at, known, Some(token), events);
 
     w.input("one").await;
-    bill.line(&w, "input that starts a run", 7.0, 1.0, 2);
+    bill.line(&w, "input that starts a run", 7.0, 0.5, 2);
     w.input("two").await;
-    bill.line(&w, "input into a pending run", 6.0, 1.0, 2);
+    bill.line(&w, "input into a pending run", 6.0, 0.5, 2);
     let claimed = w.claim().await;
-    bill.line(&w, "claim", 1.0, 1.0, 2);
+    bill.line(&w, "claim", 1.0, 0.5, 2);
     let token = claimed.token;
     w.input("three").await;
-    bill.line(&w, "input into a running run", 6.0, 1.0, 2);
+    bill.line(&w, "input into a running run", 6.0, 0.5, 2);
     w.input("three").await;
-    bill.line(&w, "input sent again (the refused write shows no units)", 0.0, 4.0, 5);
+    bill.line(&w, "input sent again (the refused write shows no units)", 0.0, 3.5, 5);
 
     w.rig.env.advance(1_000);
     let head = known(ledger, &w).await;
@@ -72,7 +72,7 @@ async fn what_each_verb_costs_for_events_under_a_kilobyte() {
     let head = commit(Some(head), token.clone(), vec![compaction("s")]).await.unwrap().head;
     bill.line(&w, "owner: commit without a key, head known", 4.0, 0.0, 1);
     commit(None, token.clone(), vec![compaction("t")]).await.unwrap();
-    bill.line(&w, "owner: commit without a key, head unknown", 4.0, 1.0, 2);
+    bill.line(&w, "owner: commit without a key, head unknown", 4.0, 0.5, 2);
     commit(Some(head), token.clone(), vec![compaction("u")]).await.unwrap();
     bill.line(&w, "owner: commit without a key, head stale (lost race told free)", 4.0, 0.0, 2);
     let head = known(ledger, &w).await;
@@ -84,7 +84,7 @@ async fn what_each_verb_costs_for_events_under_a_kilobyte() {
     let head = ledger.renew(&w.at, Some(head), &token).await.unwrap();
     bill.line(&w, "renew, head known", 1.0, 0.0, 1);
     ledger.cancel(&w.at).await.unwrap();
-    bill.line(&w, "cancel of a running run", 1.0, 1.0, 2);
+    bill.line(&w, "cancel of a running run", 1.0, 0.5, 2);
     ledger.release(&w.at, Some(head), &token).await.unwrap();
     bill.line(
         &w,
@@ -114,7 +114,7 @@ async fn what_each_verb_costs_for_events_under_a_kilobyte() {
     ledger.settle(&w.at, head, &token, outcome, vec![], None).await.unwrap();
     bill.line(&w, "settle without events, to be retried (+2: it moves in the due index)", 3.0, 0.0, 1);
     let _ = ledger.claim(&w.at, &crate::support::owner("w3")).await.unwrap().unwrap_err();
-    bill.line(&w, "claim that is too early", 0.0, 1.0, 1);
+    bill.line(&w, "claim that is too early (looked at again before it is said)", 0.0, 1.5, 2);
 
     let last = w.head().await.ledger.seq;
     w.store.meter().take();
@@ -135,6 +135,6 @@ async fn an_event_over_a_kilobyte_costs_two_more_and_its_key_no_more() {
     w.store.meter().take();
     let long = text(&"x".repeat(1_100));
     w.ledger().input(&w.at, long, Some(key("two"))).await.unwrap();
-    bill.line(&w, "input of 1.1 KB into a pending run", 8.0, 1.0, 2);
+    bill.line(&w, "input of 1.1 KB into a pending run", 8.0, 0.5, 2);
     bill.check();
 }
