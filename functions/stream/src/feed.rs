@@ -158,19 +158,25 @@ impl Partials {
     }
 }
 
+/// What a reader asked for.
+pub(crate) struct Wanted {
+    /// The last event that it has.
+    pub(crate) after: Seq,
+    pub(crate) partials: bool,
+    pub(crate) until_settled: bool,
+}
+
 impl Feed {
     pub(crate) async fn open(
         streams: Streams,
         looks: Arc<Looks>,
         at: SessionKey,
-        cursor: Seq,
         head: &Head,
-        partials: bool,
-        until_settled: bool,
+        wanted: Wanted,
         deadline: Option<Instant>,
     ) -> Result<Feed, Problem> {
         let ear = streams.ledger.wakes().subscribe(&at);
-        let partials = match partials {
+        let partials = match wanted.partials {
             false => None,
             true => {
                 let after = streams.rows.partials_from_now(&at).await?;
@@ -196,9 +202,9 @@ impl Feed {
             looks,
             at,
             ear,
-            cursor,
+            cursor: wanted.after,
             partials,
-            until_settled,
+            until_settled: wanted.until_settled,
             waiting: Waiting {
                 open: head.ledger.open_calls.clone(),
                 announced: BTreeSet::new(),

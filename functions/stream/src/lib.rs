@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use feed::HEARTBEAT;
-use feed::{Feed, Looks};
+use feed::{Feed, Looks, Wanted};
 pub use pace::Pace;
 
 /// How long streams live and how often they look.
@@ -111,7 +111,8 @@ async fn open(
         return Err(Problem::parameter(given_by, format!("is beyond the last event, {}", head.ledger.seq)));
     }
     let deadline = deadline.map(|Extension(Deadline(at))| at);
-    let feed = Feed::open(streams, looks, at, after, &head, partials, until_settled, deadline).await?;
+    let wanted = Wanted { after, partials, until_settled };
+    let feed = Feed::open(streams, looks, at, &head, wanted, deadline).await?;
     let body = stream::unfold(feed, |mut feed| async move {
         let bytes = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))

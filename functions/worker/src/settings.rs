@@ -24,6 +24,9 @@ const KEPT: Duration = Duration::from_secs(60);
 /// What a deployment adds to a choice.
 pub type Adds = Box<dyn Fn(Choice) -> Choice + Send + Sync>;
 
+/// The clients of the models that were asked last, each with its age.
+type Connected = HashMap<String, (Instant, Arc<dyn Provider>)>;
+
 /// Finds models, tools and budgets in the settings.
 pub struct FromSettings {
     settings: Settings,
@@ -32,7 +35,7 @@ pub struct FromSettings {
     reach: Reach,
     own: Plain,
     adds: Adds,
-    connected: Mutex<HashMap<String, (Instant, Arc<dyn Provider>)>>,
+    connected: Mutex<Connected>,
 }
 
 impl FromSettings {

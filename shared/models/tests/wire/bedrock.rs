@@ -37,11 +37,13 @@ fn events(all: &[(&str, Value)]) -> Vec<u8> {
     all.iter().flat_map(|(name, payload)| frame("event", name, payload)).collect()
 }
 
+type Answers = VecDeque<(u16, Vec<u8>)>;
+
 /// The service: it answers each request with the next of its script, and keeps what it was asked. (The SDK's own replay
 /// client would switch serde_json to another order of members for all of the workspace.)
 #[derive(Clone, Debug, Default)]
 struct Service {
-    script: Arc<Mutex<VecDeque<(u16, Vec<u8>)>>>,
+    script: Arc<Mutex<Answers>>,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
 

@@ -175,10 +175,11 @@ mod tests {
         let tenant = TenantId::parse("acme").unwrap();
         let secrets = FileSecrets::memory().unwrap();
         secrets.put(&tenant, "a", "visibly-fake".to_owned().into()).await.unwrap();
-        let mut sealed = secrets.sealed.lock().unwrap();
-        let moved = sealed["acme/a"].clone();
-        sealed.insert("acme/b".to_owned(), moved);
-        drop(sealed);
+        {
+            let mut sealed = secrets.sealed.lock().unwrap();
+            let moved = sealed["acme/a"].clone();
+            sealed.insert("acme/b".to_owned(), moved);
+        }
         assert!(secrets.get(&tenant, "b").await.is_err());
     }
 }

@@ -1,0 +1,65 @@
+//! R6: when a stream that is told nothing looks again. Pure: time and chance are the caller's.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::StreamConfig;
+
+/// While a run is live, what comes after a silence is late by this share of it, so that a run that thinks for long is not
+/// asked ten times a second.
+const SHARE: u64 = 8;
+
+/// How often a stream looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    config: StreamConfig,
+    last_ms: u64,
+}
+
+impl Pace {
+    /// A stream's pace at its start.
+    pub fn new(config: StreamConfig) -> Self {
+        Self { config, last_ms: config.look_live_ms.0 }
+    }
+
+    /// The last look found something.
+    pub fn heard(&mut self) {
+        self.last_ms = self.config.look_live_ms.0;
+    }
+
+    /// Milliseconds until the next look, to be drawn from; `silence` is how long nothing was found.
+    pub fn next(&mut self, live: bool, silence: Duration) -> RangeInclusive<u64> {
+        let StreamConfig { look_live_ms: (low, high), look_silent_ms, look_idle_ms, .. } = self.config;
+        self.last_ms = if live {
+            let share = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX) / SHARE;
+            share.clamp(low, look_silent_ms.max(low))
+        } else {
+            (self.last_ms.max(low) * 3 / 2).min(look_idle_ms)
+        };
+        let jitter = (high - low).max(self.last_ms / 4);
+        self.last_ms.min(look_idle_ms)..=(self.last_ms + jitter).min(look_idle_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r6_a_live_run_is_asked_less_the_longer_it_is_silent_and_at_once_when_it_speaks() {
+        let mut pace = Pace::new(StreamConfig::default());
+        let mut next = |ms| pace.next(true, Duration::from_millis(ms));
+        assert_eq!([next(0), next(400), next(4_000)], [50..=100, 50..=100, 500..=625]);
+        assert_eq!([next(60_000), next(u64::MAX), next(10)], [1_000..=1_250, 1_000..=1_250, 50..=100]);
+    }
+
+    #[test]
+    fn r6_with_nothing_live_the_pauses_grow_to_the_longest_and_begin_anew() {
+        let mut pace = Pace::new(StreamConfig::default());
+        let pauses: Vec<_> = (0..12).map(|_| pace.next(false, Duration::ZERO)).collect();
+        assert_eq!((&pauses[0], &pauses[11]), (&(75..=125), &(2_000..=2_000)));
+        assert!(pauses.is_sorted_by_key(|pause| *pause.start()));
+        pace.heard();
+        assert_eq!(pace.next(false, Duration::ZERO), 75..=125);
+    }
+}

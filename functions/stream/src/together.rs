@@ -1,0 +1,131 @@
+//! Looks that readers take together: where many ask the same at the same time, one asks the store for all.
+//!
+//! An answer goes only to those who asked before its read began, so nobody gets less than a read of its own would give:
+//! who is woken by a commit sees that commit.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An answer, with the number that was drawn when its read began.
+type Slot<T> = tokio::sync::Mutex<Option<(u64, Arc<T>)>>;
+
+pub(crate) struct Together<K, T> {
+    numbers: AtomicU64,
+    slots: Mutex<HashMap<K, Arc<Slot<T>>>>,
+}
+
+impl<K, T> Default for Together<K, T> {
+    fn default() -> Self {
+        Self { numbers: AtomicU64::new(0), slots: Mutex::default() }
+    }
+}
+
+impl<K: Eq + Hash + Clone, T> Together<K, T> {
+    pub(crate) async fn ask<E>(&self, key: K, read: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+        let asked = self.draw();
+        let seat = self.sit(key);
+        let mut last = seat.slot.lock().await;
+        if let Some((began, answer)) = &*last
+            && *began > asked
+        {
+            return Ok(Arc::clone(answer));
+        }
+        let began = self.draw();
+        let answer = Arc::new(read.await?);
+        *last = Some((began, Arc::clone(&answer)));
+        Ok(answer)
+    }
+
+    fn draw(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn sit(&self, key: K) -> Seat<'_, K, T> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = Arc::clone(slots.entry(key.clone()).or_default());
+        Seat { together: self, key, slot }
+    }
+}
+
+/// Who asks sits here. The last to leave, however it leaves, takes the answer along.
+struct Seat<'a, K: Eq + Hash, T> {
+    together: &'a Together<K, T>,
+    key: K,
+    slot: Arc<Slot<T>>,
+}
+
+impl<K: Eq + Hash, T> Drop for Seat<'_, K, T> {
+    fn drop(&mut self) {
+        let mut slots = self.together.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map's own and ours: nobody else can come by one without the map.
+        if Arc::strong_count(&self.slot) == 2 {
+            slots.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::future::join_all;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// The store: how often it was asked, and what it holds.
+    #[derive(Default)]
+    struct Store {
+        asked: AtomicU64,
+        holds: AtomicU64,
+    }
+
+    impl Store {
+        /// Sees what is there when it begins, and takes its time.
+        async fn read(&self) -> Result<u64, Infallible> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let seen = self.holds.load(Ordering::SeqCst);
+            yield_now().await;
+            Ok(seen)
+        }
+    }
+
+    #[tokio::test]
+    async fn r6_many_ask_together_and_the_store_is_asked_once_and_nothing_is_left() {
+        let (together, store) = (Together::default(), Store::default());
+        let asks = (0..100).map(|_| together.ask("s", store.read()));
+        let answers = join_all(asks).await;
+        assert!(answers.iter().all(|answer| **answer.as_ref().unwrap() == 0));
+        // The first began before the others asked, so it is not theirs; the second is everybody else's.
+        assert_eq!(store.asked.load(Ordering::SeqCst), 2);
+        assert!(together.slots.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn r6_who_asks_after_a_commit_sees_it_though_an_older_look_is_under_way() {
+        let (together, store) = (Together::default(), Store::default());
+        let before = together.ask("s", store.read());
+        let after = async {
+            yield_now().await; // the first look is under way
+            store.holds.store(1, Ordering::SeqCst);
+            together.ask("s", store.read()).await
+        };
+        let (before, after) = tokio::join!(before, after);
+        assert_eq!((*before.unwrap(), *after.unwrap()), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_away_leaves_the_others_their_look() {
+        let (together, store) = (Together::default(), Store::default());
+        let gone = tokio::time::timeout(
+            std::time::Duration::ZERO,
+            together.ask("s", std::future::pending::<Result<u64, Infallible>>()),
+        );
+        let (gone, stays) = tokio::join!(gone, together.ask("s", store.read()));
+        assert!(gone.is_err());
+        assert_eq!(*stays.unwrap(), 0);
+        assert!(together.slots.lock().unwrap().is_empty());
+    }
+}
