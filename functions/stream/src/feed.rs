@@ -122,8 +122,7 @@ impl Partials {
 
 impl Feed {
     pub(crate) async fn open(
-        streams: Streams,
-        looks: Arc<Looks>,
+        (streams, looks): (Streams, Arc<Looks>),
         at: SessionKey,
         cursor: Seq,
         head: &Head,

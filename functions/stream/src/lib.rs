@@ -92,7 +92,7 @@ pub fn router(streams: Streams) -> Router {
 
 /// `GET /v1/sessions/{id}/events/stream?after&partials&until`
 async fn open(
-    State((streams, looks)): State<(Streams, Arc<Looks>)>,
+    State(state): State<(Streams, Arc<Looks>)>,
     At(at): At,
     query: Query,
     deadline: Option<Extension<Deadline>>,
@@ -106,12 +106,12 @@ async fn open(
         Some("settled") => true,
         Some(_) => return Err(Problem::parameter("until", "must be \"settled\"")),
     };
-    let head = streams.ledger.head(&at).await?;
+    let head = state.0.ledger.head(&at).await?;
     if after > head.ledger.seq {
         return Err(Problem::parameter(given_by, format!("is beyond the last event, {}", head.ledger.seq)));
     }
     let deadline = deadline.map(|Extension(Deadline(at))| at);
-    let feed = Feed::open(streams, looks, at, after, &head, partials, until_settled, deadline).await?;
+    let feed = Feed::open(state, at, after, &head, partials, until_settled, deadline).await?;
     let body = stream::unfold(feed, |mut feed| async move {
         let bytes = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))
