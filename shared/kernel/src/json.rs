@@ -93,11 +93,9 @@ pub fn canonical(value: &Value) -> String {
 
 /// SHA-256 of the canonical form, in hex.
 pub fn digest(value: &Value) -> String {
-    use fmt::Write as _;
-    Sha256::digest(canonical(value).as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("writing to a String");
-        hex
-    })
+    let digit = |half: u8| char::from_digit(half.into(), 16).expect("four bits");
+    let digest = Sha256::digest(canonical(value).as_bytes());
+    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// serde_json's message without its excerpt of the input: a payload never reaches a log through an error.

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
 };
 use futures_util::future::join_all;
 use keel_embedded::{Dispatch, Embedded};
-use keel_kernel::{Commit, CommitId, Head, LeaseToken};
+use keel_kernel::{Commit, CommitId, Head, LeaseToken, NewEvent};
 use keel_ledger::plan::{Plan, plan};
 use keel_ledger::{Env as _, SessionKey, SystemEnv};
 
@@ -57,21 +57,28 @@ pub async fn rates(sessions: usize, commits: usize, dispatch: Dispatch) -> Rates
 async fn through_ledger(w: &World, round: usize, sessions: usize, commits: usize) -> f64 {
     let mut running = Vec::new();
     for n in 0..sessions {
-        running.push(w.running(&format!("l{round}-{n}")).await);
+        let (at, token, head) = w.running(&format!("l{round}-{n}")).await;
+        running.push((at, token, head, answers(commits)));
     }
     let started = Instant::now();
-    let tasks =
-        running.into_iter().map(|(at, token, head)| tokio::spawn(owner(w.clone(), at, token, head, commits)));
+    let tasks = running
+        .into_iter()
+        .map(|(at, token, head, events)| tokio::spawn(owner(w.clone(), at, token, head, events)));
     for ended in join_all(tasks).await {
         ended.expect("an owner commits to its end");
     }
     (sessions * commits) as f64 / started.elapsed().as_secs_f64()
 }
 
+/// What is committed, made before anybody looks at the clock, as the bare calls are.
+pub fn answers(commits: usize) -> Vec<NewEvent> {
+    (0..commits).map(|n| answer(&format!("g{n}"), &[])).collect()
+}
+
 /// Commits one after the other.
-pub async fn owner(w: World, at: SessionKey, token: LeaseToken, mut head: Head, commits: usize) {
-    for n in 0..commits {
-        head = w.commit(&at, head, &token, vec![answer(&format!("g{n}"), &[])]).await;
+pub async fn owner(w: World, at: SessionKey, token: LeaseToken, mut head: Head, events: Vec<NewEvent>) {
+    for event in events {
+        head = w.commit(&at, head, &token, vec![event]).await;
     }
 }
 
