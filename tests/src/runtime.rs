@@ -218,6 +218,7 @@ impl Bootstrap {
                 ("KEEL_TABLE_PREFIX", "keel-"),
                 ("KEEL_QUEUE_URL", "http://127.0.0.1:9/queue"),
                 ("KEEL_STAGE", "test"),
+                ("KEEL_SECRETS_PREFIX", "keel-test/"),
                 ("KEEL_LOG", "info"),
             ])
             .envs(variables.iter().copied())
