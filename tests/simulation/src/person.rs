@@ -63,6 +63,11 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
                 {
                     continue;
                 }
+                // Who thinks it over may find that another was faster, or the run's end.
+                if !world.is_calm() && rng.chance(500) {
+                    tokio::time::sleep(Duration::from_millis(rng.pick(0..=20_000))).await;
+                }
+                let now = process.ledger.env().now();
                 let say = match rng.pick(0..=2) {
                     0 => Say::Allow,
                     1 => Say::Deny,

@@ -7,6 +7,7 @@
 //! that first: the last events in one write, the outcome in a second one without the condition.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use keel_kernel::commit::Guard;
@@ -57,6 +58,8 @@ impl Sabotaged {
             Written::Committed => {}
             other => return Ok(other),
         }
+        // As on a slow network, so that a few hundred seeds meet what happens in between.
+        tokio::time::sleep(Duration::from_millis(300)).await;
         (outcome.events, outcome.keys, outcome.new_calls) = (Vec::new(), Vec::new(), Vec::new());
         self.inner.write(at, &events.head, &outcome, token).await
     }
