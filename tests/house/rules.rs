@@ -1,6 +1,8 @@
-//! Every rule of `docs/contract.md` is named by a test, and every rule that code or tests name is in it.
+//! Every rule of `docs/contract.md` is named by a test, every rule that code or tests name is in it, and the table in
+//! `tests/README.md` says which test holds which.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -95,30 +97,64 @@ fn every_rule_that_a_comment_cites_exists() {
     }
 }
 
-/// The rules that black-box tests prove can be proven of any deployment. What only a look inside shows is listed here.
-#[test]
-fn every_rule_has_a_line_in_the_table_of_tests() {
-    let table = fs::read_to_string(root().join("tests/README.md")).expect("the table is there");
-    let rows: BTreeSet<String> = table
-        .lines()
-        .filter_map(|line| line.strip_prefix("| "))
-        .filter_map(|line| line.split(" |").next())
-        .map(|rule| rule.trim().to_owned())
-        .filter(|word| is_rule(word) || word == "S")
-        .collect();
-    let missing: Vec<String> = rules().difference(&rows).cloned().collect();
-    assert!(missing.is_empty(), "tests/README.md has no line for {missing:?}");
-    // What the table names is there.
-    let all = sources();
-    let names: BTreeSet<&str> = all.iter().flat_map(|(_, text)| tests(text)).collect();
-    for line in table.lines().filter(|line| line.starts_with("| ")) {
-        let quoted = line.split('`').skip(1).step_by(2).map(|name| name.rsplit("::").next().unwrap_or(name));
-        for name in quoted.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')) {
-            let is_test_name = !named_by(name).is_empty() && name.len() > 8;
-            assert!(
-                !is_test_name || names.contains(name),
-                "tests/README.md names `{name}`, which is no test"
-            );
+/// Where a test stands: the column, and how it is called there.
+fn place(path: &Path, test: &str) -> (usize, String) {
+    let path = path.strip_prefix(root()).expect("a file of ours");
+    let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+    let file = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    match parts[..] {
+        ["tests", "contract", ..] => (0, format!("`{file}::{test}`")),
+        ["tests", "local", ..] => (1, format!("`{file}::{test}`")),
+        ["tests", target, ..] => (2, format!("{} `{test}`", target.trim_end_matches(".rs"))),
+        ["functions", name, ..] => (2, format!("fn-{name} `{test}`")),
+        [_, name, ..] => (2, format!("{name} `{test}`")),
+        _ => (2, format!("`{test}`")),
+    }
+}
+
+/// The table of `tests/README.md`: the contract's rules in its order, and the tests that are named after each.
+fn table() -> String {
+    let mut rows: BTreeMap<String, [BTreeSet<String>; 3]> = BTreeMap::new();
+    for (path, text) in sources() {
+        for test in tests(&text) {
+            for rule in named_by(test) {
+                let (column, name) = place(&path, test);
+                rows.entry(rule).or_default()[column].insert(name);
+            }
         }
+    }
+    let contract = fs::read_to_string(root().join("docs/contract.md")).expect("the contract is there");
+    let mut order: Vec<&str> = Vec::new();
+    for line in contract.lines() {
+        let word =
+            line.strip_prefix("- ").and_then(|item| item.split_whitespace().next()).unwrap_or_default();
+        // The settling table has no item of its own: it stands before S1.
+        order.extend((word == "S1").then_some("S"));
+        order.extend(is_rule(word).then_some(word));
+    }
+    let mut table = String::from("| rule | contract | local | elsewhere |\n|---|---|---|---|\n");
+    for rule in order {
+        let columns = rows.get(rule).cloned().unwrap_or_default();
+        let columns = columns.map(|names| names.into_iter().collect::<Vec<_>>().join("<br>"));
+        writeln!(table, "| {rule} | {} |", columns.join(" | ")).expect("a string takes it");
+    }
+    table
+}
+
+#[test]
+fn the_table_of_tests_is_as_the_tests_are() {
+    let path = root().join("tests/README.md");
+    let text = fs::read_to_string(&path).expect("the table is there");
+    let (before, written) = text.split_once("| rule |").expect("a table of rules");
+    let after = written.split_once("\n\n").map_or("", |(_, after)| after);
+    let after = if after.is_empty() { String::new() } else { format!("\n{after}") };
+    let wanted = format!("{before}{}{after}", table());
+    if std::env::var_os("KEEL_WRITE_TABLE").is_some() {
+        fs::write(&path, &wanted).expect("the table can be written");
+    } else {
+        assert!(
+            text == wanted,
+            "the table is old: KEEL_WRITE_TABLE=1 cargo nextest run -p keel-tests --test house"
+        );
     }
 }
