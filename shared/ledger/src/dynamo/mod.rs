@@ -3,6 +3,7 @@
 pub mod items;
 pub mod keys;
 mod partials;
+mod row;
 mod rows;
 mod settings;
 mod store;

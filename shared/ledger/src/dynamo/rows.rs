@@ -9,34 +9,17 @@ use aws_sdk_dynamodb::types::{
     TransactWriteItem,
 };
 use keel_kernel::{Head, Millis, SessionId, TenantId};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::items::{self, Item, Read, Reader, attr};
+use super::items::{self, Item, Reader, attr};
+use super::row::{ROW, read_row, row_item};
 use super::transact::{failure, item, key, units};
 use super::{Dynamo, keys};
 use crate::port::{Consistency, SessionKey, StoreError};
 use crate::sessions::{ApiKeyRow, Created, Meta, Patched, Session, SessionPage};
 
-/// The attribute that holds such a row as JSON text: nothing but these rows' own readers looks inside.
-const ROW: &str = "row";
 /// A session's revision, beside its row so that a condition can see it.
 const REVISION: &str = "rev";
 const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
-
-pub(super) fn row_item<T: Serialize>(pk: &str, sk: String, row: &T) -> Item {
-    let row = serde_json::to_string(row).expect("a row of strings and numbers serialises");
-    Item::from([
-        ("pk".to_owned(), AttributeValue::S(pk.to_owned())),
-        ("sk".to_owned(), AttributeValue::S(sk)),
-        (attr::VERSION.to_owned(), items::number(items::VERSION)),
-        (ROW.to_owned(), AttributeValue::S(row)),
-    ])
-}
-
-pub(super) fn read_row<T: DeserializeOwned>(item: &Read) -> Result<T, StoreError> {
-    Reader::versioned(item)?.parse(ROW, serde_json::from_str)
-}
 
 fn meta_item(at: &SessionKey, meta: &Meta) -> Item {
     let mut item = row_item(&at.to_string(), keys::META.to_owned(), meta);

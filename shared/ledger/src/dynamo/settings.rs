@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::items::{self, Reader};
-use super::rows::{read_row, row_item};
+use super::row::{read_row, row_item};
 use super::transact::{failure, item, key, units};
 use super::{Dynamo, keys};
 use crate::port::StoreError;

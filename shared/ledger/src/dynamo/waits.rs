@@ -6,7 +6,7 @@ use keel_kernel::approval::Approval;
 use keel_kernel::{Decision, Head, SessionId, TenantId};
 
 use super::items::{self, Item, Reader, attr};
-use super::rows::{read_row, row_item};
+use super::row::{read_row, row_item};
 use super::transact::{failure, item, key, units};
 use super::{Dynamo, keys};
 use crate::plan::plan;
