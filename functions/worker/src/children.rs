@@ -70,16 +70,17 @@ impl Children<'_> {
     }
 
     /// Where a call of the tool stands.
-    pub(crate) async fn standing(&self, call: &ToolCall) -> Result<Standing, DeskError> {
+    pub(crate) async fn standing(&self, call: &ToolCall, parent: &Head) -> Result<Standing, DeskError> {
         let child = self.of(call);
         let head = self.rows.head(&child).await.map_err(store_error)?;
         match head {
-            None => self.may_begin(call).await,
+            None => self.may_begin(call, parent).await,
             Some(head) => match (head.run.status, head.run.reason) {
                 (RunStatus::Idle, _) if head.closed => Ok(failed("it was closed")),
                 // It was made, and not told its task yet.
                 (RunStatus::Idle, _) => Ok(Standing::Unopened),
                 (RunStatus::Pending | RunStatus::Running | RunStatus::Waiting, _) => {
+                    self.share(&child, &head, parent).await?;
                     Ok(Standing::Waits(WaitReason::Child, None))
                 }
                 (RunStatus::Done, _) => self.answer(&child, &head).await,
@@ -92,7 +93,19 @@ impl Children<'_> {
         }
     }
 
-    async fn may_begin(&self, call: &ToolCall) -> Result<Standing, DeskError> {
+    /// H5: a child that has spent what it was given gets more where its parent has more since.
+    async fn share(&self, child: &SessionKey, head: &Head, parent: &Head) -> Result<(), DeskError> {
+        let rest = rest(parent);
+        if !head.is_spent() || rest.is_reached(head.ledger.spent) {
+            return Ok(());
+        }
+        match self.ledger.set_budget(child, rest).await {
+            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // closed meanwhile
+            Err(error) => Err(desk_error(error)),
+        }
+    }
+
+    async fn may_begin(&self, call: &ToolCall, parent: &Head) -> Result<Standing, DeskError> {
         let refuse = |why: String| Ok(Standing::Known(ToolOutput::error(why)));
         let Some(task) = call.arguments["task"].as_str().filter(|task| !task.trim().is_empty()) else {
             return refuse("not run: the arguments want a task, as text".to_owned());
@@ -106,6 +119,9 @@ impl Children<'_> {
         let children = self.rows.children(self.parent).await.map_err(store_error)?;
         if children.len() >= CHILDREN_MAX {
             return refuse(format!("not run: a session may have {CHILDREN_MAX} agents"));
+        }
+        if parent.is_spent() {
+            return Ok(Standing::Waits(WaitReason::Budget, None)); // H5: a child would have nothing to spend
         }
         Ok(Standing::Unopened)
     }
@@ -156,7 +172,13 @@ impl Children<'_> {
         let task = json!({ "text": call.arguments["task"], "from": self.parent.session });
         let payload = Payload::from_value(&task).map_err(DeskError::Refused)?;
         let key = DedupeKey::parse("task").expect("visible ASCII");
-        self.ledger.input(&child, payload, Some(key)).await.map(drop).map_err(desk_error)
+        self.ledger.input(&child, payload, Some(key)).await.map_err(desk_error)?;
+        // Whoever closes or cancels the parent from now on finds the child; who did so before may not have (H4).
+        let parent = self.ledger.head(self.parent).await.map_err(desk_error)?;
+        if parent.closed || !parent.ledger.open_calls.contains(&call.id) {
+            return self.cancel(call).await;
+        }
+        Ok(())
     }
 
     /// Cancels the child, if it was begun.
@@ -172,7 +194,8 @@ fn failed(why: &str) -> Standing {
     Standing::Known(ToolOutput::error(format!("the agent gave no answer: {why}")))
 }
 
-/// H5: a child may spend what its parent has left, so that no budget is got around by having children.
+/// H5: a child may spend what its parent has left when it is begun, or when its parent is given more. What it spends is
+/// not added to the parent's sum.
 fn rest(parent: &Head) -> Budget {
     let (budget, spent) = (parent.budget, parent.ledger.spent);
     Budget {

@@ -137,12 +137,23 @@ impl Worker {
             tenant = %at.tenant, session = %at.session, epoch = token.epoch.0,
             attempt = claimed.head.run.attempts, "an attempt begins"
         );
-        let ended = match self.equip.equip(at, meta.as_ref()).await {
-            Ok(equipped) => {
-                let equipment = Equipment { equipped, meta, desk: &desk, known };
-                self.work(at, &claimed, equipment, deadline, message).await?
+        // S: a cancel that came before the claim is known from the start.
+        let cancel = claimed.head.run.cancel.is_some();
+        let (signals, told) = tokio::sync::watch::channel(Signals { cancel, ..Signals::default() });
+        let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
+        let attempt = async {
+            match self.equip.equip(at, meta.as_ref()).await {
+                Ok(equipped) => {
+                    self.work(at, &claimed, Equipment { equipped, meta, desk: &desk, known }, told).await
+                }
+                Err(error) => self.fail(at, &claimed, &desk, &error).await,
             }
-            Err(error) => self.fail(at, &claimed, &desk, &error).await?,
+        };
+        // The lease is kept from the claim on: models and tools of one's own may take their time to say what they are.
+        let ended = tokio::select! {
+            biased;
+            ended = attempt => ended?,
+            never = watcher.watch(claimed.head.clone()) => match never {},
         };
         tracing::info!(
             tenant = %at.tenant, session = %at.session, epoch = claimed.token.epoch.0, ended = ?ended,
@@ -156,8 +167,7 @@ impl Worker {
         at: &SessionKey,
         claimed: &Claimed,
         equipment: Equipment<'_>,
-        deadline: Option<Instant>,
-        message: &dyn Message,
+        told: tokio::sync::watch::Receiver<Signals>,
     ) -> Result<Ended, WorkerError> {
         let Equipment { equipped, meta, desk, known } = equipment;
         let run = self.context(claimed, meta.as_ref(), &equipped);
@@ -177,16 +187,10 @@ impl Worker {
             policies,
             tenant,
         );
-        let (signals, told) = tokio::sync::watch::channel(Signals::default());
-        let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
         let new_id = || self.ledger.env().unique();
         let ports =
             Ports { desk, provider: &*equipped.provider, tools: &tools, waits: &waits, new_id: &new_id };
-        tokio::select! {
-            biased;
-            ended = keel_agent::answer(ports, &run, told) => Ok(ended?),
-            never = watcher.watch(claimed.head.clone()) => match never {},
-        }
+        Ok(keel_agent::answer(ports, &run, told).await?)
     }
 
     /// An attempt without its equipment fails like any other, and says why.

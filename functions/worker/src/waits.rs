@@ -99,7 +99,7 @@ impl SessionWaits {
             });
         }
         if call.name == children::NAME {
-            return self.children().standing(call).await;
+            return self.children().standing(call, &self.known.get()).await;
         }
         Ok(Standing::Ready(None))
     }

@@ -55,7 +55,7 @@ fn tokens(entry: &Entry<'_>) -> u64 {
 pub fn context_tokens(transcript: &Transcript<'_>) -> u64 {
     let mut since = 0;
     for entry in transcript.entries.iter().rev() {
-        // A count from before a compaction is of a context that is gone: the summary stands first, so none is found then.
+        // A count from before a compaction is of a context that is gone: `counted` leaves it out.
         if let Entry::Assistant(event) = entry
             && let Some(counted) = counted(event, transcript)
         {
@@ -85,7 +85,7 @@ pub struct Cut {
     pub conversation: String,
     /// The size of the context before.
     pub tokens_before: u64,
-    /// A turn was cut through: what it was asked, word for word, stands in the summary.
+    /// A turn was cut through: what it was asked stands in the summary, word for word.
     pub asked: Option<String>,
 }
 
@@ -109,12 +109,18 @@ pub fn plan(transcript: &Transcript<'_>, last: Seq, keep: u64) -> Option<Cut> {
         at -= 1;
     }
     let (before, after) = entries.split_at(at);
-    let positions = after.iter().filter_map(|entry| match entry {
-        Entry::User(event) if is_waiting(event) => None,
-        Entry::User(event) | Entry::Assistant(event) => Some(event.seq),
-        Entry::ToolResult(_) | Entry::Summary(_) | Entry::Orphan(_) => None,
-    });
-    let first_kept = positions.min().unwrap_or(last.next());
+    // By answers, for an input may be far older than the answer that it waited for.
+    let position = |entry: &Entry<'_>| match entry {
+        Entry::Assistant(event) => Some(event.seq),
+        _ => None,
+    };
+    let asked_position = |entry: &Entry<'_>| match entry {
+        Entry::User(event) if !is_waiting(event) => Some(event.seq),
+        _ => None,
+    };
+    let first_answer = after.iter().filter_map(position).min();
+    let first_kept =
+        first_answer.or_else(|| after.iter().filter_map(asked_position).min()).unwrap_or(last.next());
     let mut summarised = Vec::new();
     let mut keeps_answer = true;
     let mut last_asked = None;
@@ -139,11 +145,21 @@ pub fn plan(transcript: &Transcript<'_>, last: Seq, keep: u64) -> Option<Cut> {
         return None;
     }
     let is_split = matches!(after.first(), Some(Entry::Assistant(_)));
+    let mut asked: Vec<String> = last_asked.filter(|_| is_split).into_iter().collect();
+    // An input whose answer is kept and that is itself too old to be: word for word, like what a split turn was asked.
+    for entry in after {
+        if let Entry::User(event) = entry
+            && !is_waiting(event)
+            && event.seq < first_kept
+        {
+            asked.push(text_of(event.payload.value()));
+        }
+    }
     Some(Cut {
         first_kept,
         conversation: conversation(&summarised),
         tokens_before: context_tokens(transcript),
-        asked: last_asked.filter(|_| is_split).map(|text| shortened(&text, ASKED_MAX)),
+        asked: (!asked.is_empty()).then(|| shortened(&asked.join("\n\n"), ASKED_MAX)),
     })
 }
 
@@ -165,6 +181,19 @@ fn shortened(text: &str, max: usize) -> String {
         return text.to_owned();
     }
     format!("{} […]", &text[..text.floor_char_boundary(max)])
+}
+
+/// A conversation that a model with this window can be asked to summarise: what it began with and its end, where all of it
+/// would be too long.
+pub fn bounded(conversation: &str, window: &Window, tries: u32) -> String {
+    let most = window.tokens.saturating_sub(window.reserve).saturating_mul(CHARS_PER_TOKEN - 1) >> tries;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    if conversation.len() <= most {
+        return conversation.to_owned();
+    }
+    let head = conversation.floor_char_boundary(most / 3);
+    let tail = conversation.ceil_char_boundary(conversation.len() - most / 3 * 2);
+    format!("{}\n\n[… left out …]\n\n{}", &conversation[..head], &conversation[tail..])
 }
 
 /// What was said, as a text to be read and not to be continued.

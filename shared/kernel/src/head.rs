@@ -266,6 +266,8 @@ pub struct Run {
     pub waits: Option<WaitReason>,
     /// H1: how often something happened that it might wait for. An owner that parks it has seen all of them.
     pub nudges: u64,
+    /// K3: a compaction was asked for after the attempt at work had begun, so a run of its own makes it.
+    pub compact_next: bool,
     /// How the last settle ended.
     pub settled: Option<LastSettle>,
 }

@@ -74,6 +74,7 @@ pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decisio
     });
     next.run.status = RunStatus::Running;
     next.run.waits = None;
+    next.run.compact_next = false; // this attempt sees that it is asked for
     next.run.attempts += 1;
     next.run.not_before = Millis(0);
     // A5: set by a run's first claim alone; a takeover keeps it, so queued input waits for the next run (D2).
@@ -152,10 +153,12 @@ pub fn park(
 /// H1: something happened that the run may wait for. A waiting run becomes pending; an owner at work must look again
 /// before it parks.
 ///
+/// A pending run is told as well: who claims it while this is being written might have looked before.
+///
 /// `None`: nobody waits, now or soon.
 pub fn nudge(head: &Head, now: Millis) -> Option<Decision> {
-    if head.closed || !matches!(head.run.status, RunStatus::Running | RunStatus::Waiting) {
-        return None; // who claims a pending run looks at everything
+    if head.closed || !head.run.status.is_live() {
+        return None;
     }
     let mut next = head.clone();
     next.run.nudges += 1;
@@ -169,7 +172,7 @@ pub fn nudge(head: &Head, now: Millis) -> Option<Decision> {
     Some(decision)
 }
 
-/// H5: sets what the session may spend. A run that waits for its budget goes on where there is some again.
+/// H5: sets what the session may spend. A run that waits looks again where there is some.
 pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Decision>, Refusal> {
     head.check_open()?;
     if head.budget == budget {
@@ -178,12 +181,13 @@ pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Dec
     let mut next = head.clone();
     next.budget = budget;
     let mut wake = None;
-    match (head.run.status, head.run.waits) {
-        (RunStatus::Waiting, Some(WaitReason::Budget)) if !next.is_spent() => {
+    match head.run.status {
+        // Whatever it waits for: a child that spent its share may be among it.
+        RunStatus::Waiting if !next.is_spent() => {
             next.resume(now);
             wake = Some(Wake { after_ms: 0 });
         }
-        (RunStatus::Running, _) => next.run.nudges += 1, // it may be about to wait
+        RunStatus::Running => next.run.nudges += 1, // it may be about to wait
         _ => {}
     }
     let mut decision = Decision::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
@@ -191,11 +195,11 @@ pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Dec
     Ok(Some(decision))
 }
 
-/// K3: asks for a compaction: by the attempt that runs, or by a run for nothing else. `Ok(None)`: it is asked for.
+/// K3: asks for a compaction: by the next attempt of this run, or by a run for nothing else. `Ok(None)`: it is asked for.
 pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
     head.check_native()?;
     head.check_open()?;
-    if head.compact {
+    if head.compact && head.run.status.is_live() {
         return Ok(None);
     }
     let mut next = head.clone();
@@ -204,6 +208,7 @@ pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Decision>, Refu
         next.start_run(now);
         wake = Some(Wake { after_ms: 0 });
     }
+    next.run.compact_next = head.run.status == RunStatus::Running;
     next.compact = true;
     let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
     let mut decision = Decision::of_head(next, guards);
@@ -321,7 +326,10 @@ fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
         head.newer_input()
     };
     let budget_left = head.run.attempts < head.max_attempts;
-    let status = next_status(outcome, budget_left, newer, rest);
+    let status = match next_status(outcome, budget_left, newer, rest) {
+        RunStatus::Done if head.compact && head.run.compact_next => RunStatus::Pending,
+        status => status,
+    };
     let settled = Some(LastSettle { epoch: settle.token.epoch, status });
     head.lease = None;
     match (status, retries) {

@@ -46,13 +46,8 @@ impl Caller {
         let transport = StreamableHttpClientTransport::with_client(self.client.clone(), config);
         match timeout(PATIENCE, ().serve(transport)).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => {
-                tracing::debug!(
-                    tenant = %at.tenant, session = %at.session,
-                    error = &error as &dyn std::error::Error, "an MCP server did not begin"
-                );
-                Err("its server could not be reached, or speaks another protocol".to_owned())
-            }
+            // Why is not told: it would name the address, whose query may hold a secret.
+            Ok(Err(_)) => Err("its server could not be reached, or speaks another protocol".to_owned()),
             Err(_) => Err("its server did not begin in time".to_owned()),
         }
     }
@@ -75,7 +70,9 @@ impl Caller {
                 let _ = connection.cancel().await;
                 let listed = listed
                     .map_err(|_| "its server did not say in time which tools it has".to_owned())?
-                    .map_err(|error| format!("its server did not say which tools it has: {error}"))?;
+                    .map_err(|error| {
+                        format!("its server did not say which tools it has: {}", said(&error))
+                    })?;
                 let specs: Vec<ToolSpec> = listed.into_iter().take(TOOLS_MAX).map(spec).collect();
                 let mut all = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
                 all.retain(|_, (since, _)| since.elapsed() < LISTED);
@@ -106,7 +103,7 @@ pub(crate) async fn call(connection: &Connection, call: &ToolCall) -> ToolOutput
     let mut params = CallToolRequestParams::new(call.name.clone());
     params.arguments = call.arguments.as_object().cloned();
     match connection.call_tool(params).await {
-        Err(error) => ToolOutput::error(format!("the tool could not be called: {error}")),
+        Err(error) => ToolOutput::error(format!("the tool could not be called: {}", said(&error))),
         Ok(result) => {
             let mut parts: Vec<String> = result.content.iter().filter_map(text).collect();
             if parts.is_empty() {
@@ -115,6 +112,15 @@ pub(crate) async fn call(connection: &Connection, call: &ToolCall) -> ToolOutput
             let text = parts.join("\n");
             ToolOutput { text, is_error: result.is_error.unwrap_or(false) }
         }
+    }
+}
+
+/// What may be shown of a failure: the server's own words. The rest would name its address, whose query may hold a secret.
+fn said(error: &rmcp::ServiceError) -> String {
+    match error {
+        rmcp::ServiceError::McpError(error) => error.message.to_string(),
+        rmcp::ServiceError::Timeout { .. } => "its server did not answer in time".to_owned(),
+        _ => "its server could not be reached, or broke off".to_owned(),
     }
 }
 

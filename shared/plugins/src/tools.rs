@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use jsonschema::Validator;
 use keel_agent::Tools;
 use keel_agent::tool::{ToolOutput, ToolSpec};
 use keel_kernel::event::ToolCall;
 use keel_ledger::SessionKey;
-use keel_settings::{Offered, Plugin, PluginKind, RESERVED};
+use keel_settings::{Offered, Plugin, PluginKind, RESERVED, is_name};
 use tokio::sync::OnceCell;
 
 use crate::mcp::{self, Connection};
@@ -47,21 +48,8 @@ impl PluginTools {
         plugins: Vec<Plugin>,
     ) -> Self {
         let mut tools = BTreeMap::new();
-        for (number, plugin) in plugins.iter().enumerate() {
-            let specs: Vec<ToolSpec> = match &plugin.kind {
-                PluginKind::Http { tools, .. } | PluginKind::Lambda { tools, .. } => {
-                    tools.iter().map(Offered::spec).collect()
-                }
-                PluginKind::Mcp { url, secret, policies } => {
-                    caller.list(&at, url, secret.as_deref(), policies).await.unwrap_or_else(|why| {
-                        tracing::warn!(
-                            tenant = %at.tenant, session = %at.session, plugin = plugin.name, why,
-                            "a plugin brings no tools"
-                        );
-                        Vec::new()
-                    })
-                }
-            };
+        let all = join_all(plugins.iter().map(|plugin| offered(&caller, &at, plugin))).await;
+        for (number, specs) in all.into_iter().enumerate() {
             for spec in specs.into_iter().filter(|spec| !RESERVED.contains(&spec.name.as_str())) {
                 let validator = schema::compile(&spec.parameters).ok();
                 let name = spec.name.clone();
@@ -72,6 +60,32 @@ impl PluginTools {
             plugins.into_iter().map(|plugin| Loaded { plugin, connection: OnceCell::new() }).collect();
         Self { caller, at, own, plugins, tools }
     }
+}
+
+/// What a plugin has. Of a server's tools those are left out whose names models would refuse, and their whole request with it.
+async fn offered(caller: &Caller, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
+    let (url, secret, policies) = match &plugin.kind {
+        PluginKind::Http { tools, .. } | PluginKind::Lambda { tools, .. } => {
+            return tools.iter().map(Offered::spec).collect();
+        }
+        PluginKind::Mcp { url, secret, policies } => (url, secret.as_deref(), policies),
+    };
+    let listed = caller.list(at, url, secret, policies).await.unwrap_or_else(|why| {
+        tracing::warn!(
+            tenant = %at.tenant, session = %at.session, plugin = plugin.name, why,
+            "a plugin brings no tools"
+        );
+        Vec::new()
+    });
+    let all = listed.len();
+    let named: Vec<ToolSpec> = listed.into_iter().filter(|spec| is_name(&spec.name)).collect();
+    if named.len() < all {
+        tracing::warn!(
+            tenant = %at.tenant, session = %at.session, plugin = plugin.name, left_out = all - named.len(),
+            "a plugin has tools whose names no model takes"
+        );
+    }
+    named
 }
 
 #[async_trait]

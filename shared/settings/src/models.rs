@@ -96,6 +96,9 @@ impl Models {
             if name.is_empty() || name.len() > 128 {
                 return Err(fault("/models", "a model's name has 1 to 128 bytes"));
             }
+            if model.model.as_ref().is_some_and(|named| named.is_empty() || named.len() > 256) {
+                return Err(fault(at("model"), "must have 1 to 256 bytes"));
+            }
             if model.secret.as_deref().is_some_and(|secret| !is_name(secret)) {
                 return Err(fault(at("secret"), "must be a secret's name"));
             }

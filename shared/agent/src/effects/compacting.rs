@@ -8,6 +8,9 @@ use crate::compact::{self, Cut};
 use crate::desk::DeskError;
 use crate::provider::{Answer, Delta, Message, Request, StopReason};
 
+/// How often a summary is asked for where the model finds its material too long; each time half as much.
+const SUMMARY_TRIES: u32 = 3;
+
 /// What became of it.
 pub(super) enum Compacted {
     /// The attempt is over.
@@ -28,18 +31,27 @@ impl Attempt<'_> {
             Compaction::WhenFull | Compaction::Wanted | Compaction::Done => self.run.window.keep,
         };
         let transcript = self.history.transcript(self.run.watermark);
-        let Some(cut) = compact::plan(&transcript, self.history.seq(), keep) else {
+        // What is full with that much kept is to keep less.
+        let plan = |keep| compact::plan(&transcript, self.history.seq(), keep);
+        let Some(cut) = [keep, keep / 2, keep / 4].into_iter().find_map(plan) else {
             return Ok(Compacted::GoOn); // it is as short as it can be; the model decides
         };
-        let answer = match self.summarise(&cut).await? {
-            Ok(answer) => answer,
-            Err(interrupt) => {
-                self.compaction = why;
-                return Ok(Compacted::Interrupted(interrupt));
+        let mut tries = 0;
+        let answer = loop {
+            let answer = match self.summarise(&cut, tries).await? {
+                Ok(answer) => answer,
+                Err(interrupt) => {
+                    self.compaction = why;
+                    return Ok(Compacted::Interrupted(interrupt));
+                }
+            };
+            self.tally.usage.add(answer.usage);
+            self.ports.waits.spend(answer.usage).await;
+            tries += 1;
+            if !answer.overflow || tries == SUMMARY_TRIES {
+                break answer;
             }
         };
-        self.tally.usage.add(answer.usage);
-        self.ports.waits.spend(answer.usage).await;
         let written = answer.text();
         if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) || written.is_empty() {
             let error = answer.error.as_deref().unwrap_or("the summary is empty");
@@ -58,11 +70,12 @@ impl Attempt<'_> {
         Ok(Compacted::GoOn)
     }
 
-    async fn summarise(&self, cut: &Cut) -> Result<Result<Answer, Interrupt>, DeskError> {
+    async fn summarise(&self, cut: &Cut, tries: u32) -> Result<Result<Answer, Interrupt>, DeskError> {
+        let text = compact::bounded(&cut.conversation, &self.run.window, tries);
         let request = Request {
             model: self.run.model.clone(),
             system: Some(compact::INSTRUCTIONS.to_owned()),
-            messages: vec![Message::User(json!({ "text": cut.conversation }))],
+            messages: vec![Message::User(json!({ "text": text }))],
             tools: Vec::new(),
             attempt: self.run.attempt,
             generation_id: (self.ports.new_id)(),

@@ -52,7 +52,7 @@ pub enum Approval {
 pub struct Condition {
     /// A JSON pointer into the arguments.
     pub pointer: String,
-    /// What stands there is a number above this.
+    /// What stands there is a number above this, or no number: who reads it may take it for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<f64>,
     /// What stands there is one of these.
@@ -72,8 +72,9 @@ impl Condition {
         if self.above.is_none() && self.one_of.is_none() && self.none_of.is_none() {
             return found.is_some();
         }
-        self.above.is_some_and(|above| found.and_then(Value::as_f64).is_some_and(|number| number > above))
-            || self.one_of.as_deref().is_some_and(is_in)
+        self.above.is_some_and(|above| {
+            found.is_some_and(|found| found.as_f64().is_none_or(|number| number > above))
+        }) || self.one_of.as_deref().is_some_and(is_in)
             || self.none_of.as_deref().is_some_and(|values| !is_in(values))
     }
 }
@@ -116,6 +117,7 @@ mod tests {
         assert!(asks(above.clone(), json!({ "amount": 100.5 })));
         assert!(!asks(above.clone(), json!({ "amount": 100 })));
         assert!(!asks(above.clone(), json!({})));
+        assert!(asks(above.clone(), json!({ "amount": "5000" })), "a text may be read as a number");
         assert!(asks(above, json!("not an object")), "what cannot be looked into asks");
         let one_of = json!({ "when": [{ "pointer": "/to/0", "oneOf": ["x", 1] }] });
         assert!(asks(one_of.clone(), json!({ "to": ["x"] })) && asks(one_of.clone(), json!({ "to": [1.0] })));

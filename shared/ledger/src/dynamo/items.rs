@@ -162,6 +162,7 @@ pub fn run_value(run: &Run) -> AttributeValue {
     put("watermark", run.watermark.map(|seq| seq.0));
     put("cancel", run.cancel.map(|seq| seq.0));
     put("nudges", (run.nudges > 0).then_some(run.nudges));
+    put("compactNext", run.compact_next.then_some(1));
     if let Some(waits) = run.waits {
         map.insert("waits".to_owned(), text(waits.as_str()));
     }
@@ -377,6 +378,7 @@ fn read_run(map: &Read) -> Result<Run, StoreError> {
         reason,
         waits: r.maybe("waits", |name| WaitReason::ALL.into_iter().find(|w| w.as_str() == name))?,
         nudges: r.maybe_number("nudges")?.unwrap_or(0),
+        compact_next: r.flag("compactNext"),
         settled,
     })
 }

@@ -57,25 +57,33 @@ impl Dynamo {
         tenant: &TenantId,
         prefix: &str,
     ) -> Result<Vec<(String, T)>, StoreError> {
-        let got = self
-            .patient
-            .query()
-            .table_name(&self.tables.state)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :prefix)")
-            .expression_attribute_values(":pk", AttributeValue::S(tenant.to_string()))
-            .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
-            .consistent_read(true)
-            .limit(i32::try_from(ROWS_MAX).unwrap_or(i32::MAX))
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await
-            .map_err(|e| failure("Query", e))?;
-        self.meter.read("Query", units(got.consumed_capacity()));
-        let named = |item| {
-            let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
-            Ok((name.to_owned(), read_row(item)?))
-        };
-        got.items().iter().map(named).collect()
+        let (mut rows, mut after) = (Vec::new(), None);
+        // A page ends at 1 MiB, which is a few large plugins.
+        loop {
+            let got = self
+                .patient
+                .query()
+                .table_name(&self.tables.state)
+                .key_condition_expression("pk = :pk AND begins_with(sk, :prefix)")
+                .expression_attribute_values(":pk", AttributeValue::S(tenant.to_string()))
+                .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
+                .consistent_read(true)
+                .limit(i32::try_from(ROWS_MAX - rows.len()).unwrap_or(i32::MAX))
+                .set_exclusive_start_key(after)
+                .return_consumed_capacity(TOTAL)
+                .send()
+                .await
+                .map_err(|e| failure("Query", e))?;
+            self.meter.read("Query", units(got.consumed_capacity()));
+            for item in got.items() {
+                let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
+                rows.push((name.to_owned(), read_row(item)?));
+            }
+            after = got.last_evaluated_key;
+            if after.is_none() || rows.len() >= ROWS_MAX {
+                return Ok(rows);
+            }
+        }
     }
 
     /// Removes a tenant's row. True where there was one.
