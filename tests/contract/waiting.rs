@@ -149,6 +149,35 @@ async fn h2_a_stream_announces_a_decision_without_an_id() {
 }
 
 #[tokio::test]
+async fn c6_h2_closing_a_session_takes_its_decisions_off_the_tenants_list() {
+    let keel = Keel::start().await;
+    let tool = asking_tool(&keel).await;
+    let session = keel.session().await;
+    keel.say(&session, &format!("!tool {tool} {{\"amount\":7}}")).await;
+    waits(&keel, &session, "decision").await;
+    let decision = decisions(&keel, &session).await.remove(0);
+    let is_listed = async || {
+        let mut path = "/v1/decisions?limit=100".to_owned();
+        loop {
+            let page = keel.get(&path).await.ok(200);
+            if page["decisions"].as_array().unwrap().iter().any(|one| one["id"] == decision["id"]) {
+                return true;
+            }
+            match page["cursor"].as_str() {
+                Some(cursor) if page["hasMore"] == true => {
+                    path = format!("/v1/decisions?limit=100&cursor={cursor}")
+                }
+                _ => return false,
+            }
+        }
+    };
+    assert!(is_listed().await);
+    keel.post(&format!("{session}/close"), json!({})).await.ok(200);
+    assert!(!is_listed().await);
+    answer(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "session_closed", "");
+}
+
+#[tokio::test]
 async fn h4_a_cancel_of_a_waiting_run_ends_it_and_withdraws_its_decision() {
     let keel = Keel::start().await;
     let tool = asking_tool(&keel).await;
@@ -253,6 +282,30 @@ async fn h5_a_reached_budget_parks_the_run_and_raising_it_goes_on() {
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
     let bad = json!({ "budget": { "maxTokens": -1 } });
     keel.post("/v1/sessions", bad).await.refused(400, "invalid_payload", "/budget");
+}
+
+#[tokio::test]
+async fn h4_h5_a_child_spends_its_parents_rest_and_goes_on_when_that_is_raised() {
+    let keel = Keel::start().await;
+    let session = keel.session_with(json!({ "budget": { "maxTokens": 1 } })).await;
+    let task = "!tool echo {}\\n!then\\n!say from below";
+    keel.say(&session, &format!("!tool agent {{\"task\":\"{task}\"}}\n!then\n!say heard it")).await;
+    let row = waits(&keel, &session, "budget").await;
+    let children = keel.get(&format!("{session}/subagents")).await.ok(200);
+    assert_eq!(children["subagents"], json!([]), "a child would have nothing to spend");
+    let raise = async |tokens: u64| {
+        let patch = json!({ "budget": { "maxTokens": tokens } });
+        keel.send(Method::PATCH, &session, &[], patch.to_string().into_bytes()).await.ok(200);
+    };
+    raise(row["spent"]["tokens"].as_u64().unwrap() + 1).await;
+    waits(&keel, &session, "child").await;
+    let child = keel.get(&format!("{session}/subagents")).await.ok(200)["subagents"][0].clone();
+    let path = format!("/v1/sessions/{}", child["sessionId"].as_str().unwrap());
+    let row = waits(&keel, &path, "budget").await;
+    assert_eq!(row["budget"], json!({ "maxTokens": 1 }));
+    raise(100_000).await;
+    assert_eq!(keel.settled(&session).await["run"]["status"], "done");
+    assert_eq!(results(&keel.events(&session).await), [("from below".to_owned(), false)]);
 }
 
 #[tokio::test]

@@ -211,6 +211,12 @@ pub(crate) async fn close(State(edge): State<Edge>, At(at): At) -> Result<Respon
             Err(error) => return Err(error.into()),
         }
     }
+    // H2: nobody is asked for what will not be done.
+    for approval in edge.rows.approvals(&at).await? {
+        if approval.given.is_none() {
+            edge.rows.unlist_approval(&at, &approval).await?;
+        }
+    }
     show(State(edge), At(at)).await
 }
 

@@ -8,7 +8,10 @@ use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
 use keel_fn_worker::{Answered, NoMessage, Plain, Worker, WorkerConfig};
-use keel_kernel::{Head, Kind, Payload, RunStatus, Seq, SessionId, StateOwner, TenantId};
+use keel_kernel::{
+    DedupeKey, Head, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, Seq, SessionId, StateOwner,
+    TenantId,
+};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::sessions::Meta;
@@ -131,4 +134,28 @@ async fn s5_a_drain_hands_over_at_once() {
     assert_eq!(answered.expect("the store does not fail"), Answered::Ended(Ended::HandedOver));
     assert!(told.elapsed() < Duration::from_millis(10), "{:?}", told.elapsed());
     assert_eq!(worker.ledger.head(&at).await.expect("it is there").run.status, RunStatus::Pending);
+}
+
+#[tokio::test]
+async fn s_a_cancel_that_came_before_the_claim_is_seen_before_a_tool_runs() {
+    let (worker, at, _stop) = world().await;
+    say(&worker, &at, "hello").await;
+    let owner = OwnerId::parse("before").expect("visible ASCII");
+    let claimed = worker.ledger.claim(&at, &owner).await.expect("the store works").expect("it is pending");
+    let call = json!({
+        "content": [{ "type": "toolCall", "id": "c1", "name": "echo", "arguments": { "ran": true } }],
+        "stopReason": "tool_use", "inputSeqs": [1],
+    });
+    let payload = Payload::from_value(&call).expect("strict JSON");
+    let key = Some((KeyName::GenerationId, DedupeKey::parse("g1").expect("visible ASCII")));
+    let asks = vec![NewEvent { kind: Kind::AssistantMessage, payload, key }];
+    let (head, token) = (Some(claimed.head), claimed.token);
+    worker.ledger.commit(&at, head, Some(token.clone()), asks).await.expect("the owner commits");
+    worker.ledger.release(&at, None, &token).await.expect("it hands over");
+    worker.ledger.cancel(&at).await.expect("it is asked to stop");
+    let answered = worker.answer(&at, None, &NoMessage).await.expect("the store does not fail");
+    assert_eq!(answered, Answered::Ended(Ended::Settled(RunStatus::Failed)));
+    let events = worker.ledger.all_events(&at, Seq::ZERO).await.expect("it reads");
+    let result = events.iter().find(|event| event.kind == Kind::ToolResult).expect("the call was answered");
+    assert_eq!(result.payload.get("isError"), Some(&json!(true)), "{}", result.payload.text());
 }

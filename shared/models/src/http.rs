@@ -177,8 +177,11 @@ pub(crate) fn pause<'a>(
     Some(failure.after.map_or(ours, |after| after.max(ours)))
 }
 
+/// The most of a refusal that is read, in bytes.
+const REFUSAL_MAX: usize = 64 * 1024;
+
 async fn send(request: RequestBuilder) -> Result<Response, Failure> {
-    let response = request.send().await.map_err(|error| match error.is_builder() {
+    let mut response = request.send().await.map_err(|error| match error.is_builder() {
         true => Failure::lasting("the request could not be made"),
         false => Failure::passing(if error.is_timeout() {
             "the model did not answer in time"
@@ -191,12 +194,14 @@ async fn send(request: RequestBuilder) -> Result<Response, Failure> {
         return Ok(response);
     }
     let after = retry_after(response.headers());
-    let body = response
-        .bytes()
-        .await
-        .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or(Value::Null);
+    let mut bytes = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > REFUSAL_MAX {
+            break;
+        }
+    }
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     let passes = status.is_server_error()
         || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT]
             .contains(&status);

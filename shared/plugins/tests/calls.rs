@@ -77,7 +77,10 @@ fn mcp(sent: &Value) -> Response {
         "tools/list" => json!({ "tools": [
             { "name": "upper", "description": "Shouts.", "inputSchema": { "type": "object", "required": ["text"] } },
             { "name": "echo", "inputSchema": { "type": "object" } },
+            { "name": "no.model/takes this", "inputSchema": { "type": "object" } },
+            { "name": "breaks", "inputSchema": { "type": "object" } },
         ] }),
+        "tools/call" if sent["params"]["name"] == "breaks" => return StatusCode::BAD_GATEWAY.into_response(),
         "tools/call" => {
             let text = sent["params"]["arguments"]["text"].as_str().unwrap_or_default().to_uppercase();
             json!({ "content": [{ "type": "text", "text": text }], "isError": text == "NO" })
@@ -186,14 +189,20 @@ async fn a_call_goes_no_further_than_it_may_and_nowhere_without_its_secret() {
 async fn an_mcp_server_is_asked_what_it_has_and_called() {
     let (url, asked) = server().await;
     let plugin = json!({
-        "name": "m", "kind": "mcp", "url": format!("{url}/mcp"), "secret": "signing",
+        "name": "m", "kind": "mcp", "url": format!("{url}/mcp?key=visibly-fake"), "secret": "signing",
         "policies": { "upper": { "approval": "always" } },
     });
     let tools = tools(LOCAL, plugin).await;
     let specs = tools.specs();
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-    assert_eq!(names, ["upper"], "echo is a name of our own");
-    assert!(specs[0].policy.asks(&json!({})));
+    assert_eq!(names, ["breaks", "upper"], "echo is a name of our own, the other one nobody's");
+    assert!(specs[1].policy.asks(&json!({})));
+    let output = tools.call(&call("breaks", json!({}))).await;
+    assert!(
+        output.is_error && !output.text.contains("visibly-fake"),
+        "an address is not told: {}",
+        output.text
+    );
     let output = tools.call(&call("upper", json!({ "text": "hey" }))).await;
     assert_eq!((output.text.as_str(), output.is_error), ("HEY", false));
     let output = tools.call(&call("upper", json!({ "text": "no" }))).await;

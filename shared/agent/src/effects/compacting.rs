@@ -89,7 +89,10 @@ impl Attempt<'_> {
                 interrupt = &mut stop => return Ok(Err(interrupt?)),
                 delta = deltas.next() => match delta {
                     Some(Delta::Text(_)) => {}
-                    Some(Delta::Done(answer)) => return Ok(Ok(answer)),
+                    Some(Delta::Done(mut answer)) => {
+                        answer.usage = answer.usage.bounded();
+                        return Ok(Ok(answer));
+                    }
                     None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
                 },
             }

@@ -176,7 +176,10 @@ impl Attempt<'_> {
                         let chunk = teller.hear(&text);
                         self.tell(teller, chunk).await?;
                     }
-                    Some(Delta::Done(answer)) => return Ok(Ok(answer)),
+                    Some(Delta::Done(mut answer)) => {
+                        answer.usage = answer.usage.bounded();
+                        return Ok(Ok(answer));
+                    }
                     None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
                 },
             }

@@ -177,11 +177,26 @@ pub struct Usage {
     pub cost_usd: Option<f64>,
 }
 
+/// The most tokens of one answer that are believed: no model counts as far, and sums stay in what JSON holds exactly.
+const TOKENS_MAX: u64 = 1 << 40;
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
 impl Usage {
+    /// As it may be written, whatever a server said.
+    #[must_use]
+    pub fn bounded(self) -> Usage {
+        Usage {
+            input: self.input.min(TOKENS_MAX),
+            output: self.output.min(TOKENS_MAX),
+            cache_read: self.cache_read.min(TOKENS_MAX),
+            cache_write: self.cache_write.min(TOKENS_MAX),
+            cost_usd: self.cost_usd.filter(|cost| cost.is_finite()),
+        }
+    }
+
     /// The sum of both.
     pub fn add(&mut self, other: Usage) {
         self.input += other.input;

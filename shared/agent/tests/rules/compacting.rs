@@ -1,6 +1,6 @@
 //! K: contexts that are too long.
 
-use keel_agent::compact::Window;
+use keel_agent::compact::{Window, bounded};
 use keel_agent::{Ended, Time};
 use keel_kernel::{Kind, RunStatus, Seq};
 
@@ -94,6 +94,47 @@ async fn k1_a_turn_that_is_cut_through_keeps_what_it_was_asked_and_its_calls_wit
         assert_ne!(context.get(1).map(String::as_str), Some("result"), "a result follows its call");
         let is_result = |entry: &&String| entry.starts_with("result:");
         assert!(!context.get(1).is_some_and(|entry| is_result(&entry)), "{context:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn k1_an_input_that_waited_for_long_does_not_keep_what_came_before_its_answer() {
+    let ledger = Ledger::new();
+    let mut script = String::new();
+    for step in 0..8 {
+        script.push_str(&format!("!tool echo {{\"step\":{step},\"text\":\"{}\"}}\n!then\n", words(20)));
+    }
+    ledger.queue(&format!("{script}!say done"));
+    let mut owner = ledger.claim("a");
+    owner.slow_ms = 100;
+    ledger.queue("asked early, answered late");
+    assert_eq!(owner.answer().await, Ended::Settled(RunStatus::Pending));
+    assert_eq!(ledger.claim("b").answer().await, DONE);
+    ledger.queue("and now?");
+    let owner = small(ledger.claim("c"));
+    assert_eq!(owner.answer().await, DONE);
+    let summary = ledger.payloads(Kind::Compaction).pop().expect("it was compacted");
+    let answers = ledger.events().iter().filter(|event| event.kind == Kind::AssistantMessage).count();
+    let kept = owner.provider.contexts().pop().expect("the model was asked");
+    assert!(kept.len() < answers, "what came before was summarised: {kept:?}");
+    let words = summary["summary"].as_str().unwrap_or_default();
+    assert!(
+        kept.iter().any(|entry| entry.contains("asked early")) || words.contains("asked early"),
+        "its words are there: {words}, {kept:?}"
+    );
+}
+
+#[test]
+fn k3_what_is_to_be_summarised_fits_the_window() {
+    let window = Window::of(4_000);
+    assert_eq!(bounded("short", &window, 0), "short");
+    let long = format!("the beginning {} the end", "ä word ".repeat(10_000));
+    let mut before = long.len();
+    for tries in 0..3 {
+        let bounded = bounded(&long, &window, tries);
+        assert!(bounded.starts_with("the beginning") && bounded.ends_with("the end"));
+        assert!(bounded.len() < before && bounded.len() < 10_000 >> tries, "{} bytes", bounded.len());
+        before = bounded.len();
     }
 }
 

@@ -5,7 +5,7 @@ use keel_kernel::run::{self, NotClaimable, Outcome, Sweep};
 use keel_kernel::{Head, Kind, LeaseToken, Millis, RunStatus, SessionId, StateOwner, WaitReason};
 use serde_json::json;
 
-use crate::support::{LEASE_MS, Session, answer, event, finished, queue};
+use crate::support::{LEASE_MS, Session, answer, event, finished, holds, queue};
 
 fn running() -> (Session, LeaseToken) {
     let mut session = Session::native();
@@ -47,6 +47,18 @@ fn h1_nothing_that_happens_while_a_run_parks_is_missed() {
     let (mut session, token) = running();
     session.cancel().unwrap();
     assert_eq!(session.park(&token, 0), Ok(false), "a cancel is no time to wait");
+}
+
+#[test]
+fn h1_an_answer_that_was_decided_on_a_pending_run_is_refused_once_an_owner_has_claimed_it() {
+    let mut session = waiting();
+    session.nudge();
+    let late = run::nudge(&session.head, session.now).expect("a pending run is told too");
+    let token = session.claim("b");
+    let seen = session.head.run.nudges;
+    assert!(!late.guards.iter().all(|guard| holds(guard, &session.head)), "it is decided again");
+    assert!(session.nudge());
+    assert_eq!(session.park(&token, seen), Ok(false));
 }
 
 #[test]
@@ -151,6 +163,30 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
     assert!(set(&mut session, 101));
     assert_eq!((session.head.run.status, session.head.is_spent()), (RunStatus::Pending, false));
     assert!(!set(&mut session, 101), "nothing changes");
+    let token = session.claim("b");
+    let nudges = session.head.run.nudges;
+    let park = run::park(&session.head, &token, nudges, WaitReason::Child, None).unwrap().unwrap();
+    session.carry_out(park).unwrap();
+    assert!(set(&mut session, 200));
+    assert_eq!(session.head.run.status, RunStatus::Pending, "a child may have spent its share");
+}
+
+#[test]
+fn k3_a_compaction_that_is_asked_for_in_mid_attempt_is_made_by_the_next_run() {
+    let (mut session, token) = running();
+    let ask = |head: &Head| run::ask_compaction(head, Millis(1_000_000)).unwrap();
+    session.own(&token, vec![answer("g1", &[1], &[])]);
+    session.carry_out(ask(&session.head).unwrap()).unwrap();
+    assert_eq!(session.settle(&token, Outcome::Succeeded), RunStatus::Pending, "it did not know");
+    assert!(session.head.compact);
+    let token = session.claim("b");
+    assert_eq!(
+        session.settle(&token, Outcome::Succeeded),
+        RunStatus::Done,
+        "it knew, and there was nothing to do"
+    );
+    assert!(!session.head.compact);
+    assert!(ask(&session.head).is_some(), "another can be asked for");
 }
 
 #[test]
