@@ -1,4 +1,4 @@
-//! `POST /v1/runs/claim`: a pending run for who asks, or 204.
+//! `POST /v1/runs/claim`: a run for who asks, pending or left by its owner, or 204.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use keel_kernel::{Event, Millis, OwnerId, RunStatus, Seq, SessionId, TenantId};
+use keel_kernel::run::claimable;
+use keel_kernel::{Event, Millis, OwnerId, Seq, SessionId, TenantId};
 use keel_ledger::dynamo::keys::DUE_SHARDS;
 use keel_ledger::port::Consistency;
 use keel_ledger::{Claimed, SessionKey};
@@ -75,7 +76,7 @@ async fn look(
         let page = owners.rows.due(shard, Millis(u64::MAX), PAGE, after).await?;
         for (at, head) in page.sessions {
             if at.tenant == *tenant
-                && head.run.status == RunStatus::Pending
+                && claimable(&head, owners.ledger.env().now()).is_ok()
                 && let Ok(claimed) = owners.ledger.claim(&at, owner).await?
             {
                 return Ok(Some((at, claimed)));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use keel_embedded::{Dispatch, Embedded, tables};
 use keel_fn_kernel::{Owners, router};
-use keel_kernel::TenantId;
+use keel_kernel::{Head, Payload, SessionId, StateOwner, TenantId};
 use keel_lambda::behind_gateway;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
-use keel_ledger::sessions::ApiKeyRow;
+use keel_ledger::sessions::{ApiKeyRow, Meta};
 use keel_ledger::wakes::Wakes;
-use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
+use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
 use keel_web::auth::{ApiKey, Auth};
 use keel_web::service::finish;
 use lambda_http::Adapter;
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 const KEY: &str = "keel_acme.invoker_not-a-secret";
 
+/// Whose claims end at once, as if each had died.
 async fn owners() -> Owners {
     let embedded = Embedded::memory().expect("a store in memory").with_dispatch(Dispatch::Inline);
     tables::create_missing(&embedded.client(), "").await.expect("an empty store takes the tables");
@@ -30,7 +31,13 @@ async fn owners() -> Owners {
     rows.put_api_key(&tenant, &key.id, &row).await.expect("it is written");
     let (hints, _) = LocalHints::channel();
     let (store, env) = (Arc::new(rows.clone()), Arc::new(SystemEnv));
-    let ledger = Ledger::new(store, Arc::new(hints), Wakes::none(), env, LedgerConfig::default());
+    let ledger = Ledger::new(
+        store,
+        Arc::new(hints),
+        Wakes::none(),
+        env,
+        LedgerConfig { lease_ms: 0, ..LedgerConfig::default() },
+    );
     Owners { ledger, rows: rows.clone(), auth: Auth::new(rows) }
 }
 
@@ -66,4 +73,22 @@ async fn c2_the_owner_api_answers_a_direct_invocation() {
 
     let stranger = invoke(owners().await, event("/v1/runs/claim", "keel_acme.other_no", &json!({}))).await;
     assert_eq!(stranger["statusCode"], 401);
+}
+
+#[tokio::test]
+async fn c2_a_run_whose_owner_died_is_claimed_without_its_sessions_name() {
+    let owners = owners().await;
+    let at = SessionKey {
+        tenant: TenantId::parse("acme").expect("a name"),
+        session: SessionId::parse("left").expect("a name"),
+    };
+    let meta = Meta::native(at.session.clone(), SystemEnv.now());
+    owners.rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("it is new");
+    let payload = Payload::from_value(&json!({ "text": "hello" })).expect("strict JSON");
+    owners.ledger.input(&at, payload, None).await.expect("an input commits");
+    for epoch in 1..=2 {
+        let claimed = invoke(owners.clone(), event("/v1/runs/claim", KEY, &json!({ "owner": "me" }))).await;
+        let body: Value = serde_json::from_str(claimed["body"].as_str().unwrap_or_default()).expect("JSON");
+        assert_eq!(body["lease"]["epoch"], epoch, "{claimed}");
+    }
 }

@@ -34,8 +34,9 @@ pub enum NotClaimable {
     NotOurs,
 }
 
-/// C4: never an external session, even if its row says pending.
-fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
+/// Whether a session is for claiming now: a pending run, one whose owner's lease has run out, or one that waited long
+/// enough. C4: never an external session, even if its row says pending.
+pub fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
     if head.closed || head.state_owner == StateOwner::External {
         return Err(NotClaimable::NotOurs);
     }
