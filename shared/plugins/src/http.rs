@@ -1,7 +1,7 @@
 //! A tool behind a POST, signed as Standard Webhooks.
 //!
-//! `{"type":"tool.call","sessionId":…,"toolCallId":…,"tool":…,"arguments":{…}}` with `webhook-id`, `webhook-timestamp` and
-//! `webhook-signature`. The id is the call's, the same whenever it is made again. A 2xx answer is the result: JSON
+//! `{"type":"tool.call","tenant":…,"sessionId":…,"toolCallId":…,"tool":…,"arguments":{…}}` with `webhook-id`,
+//! `webhook-timestamp` and `webhook-signature`. The id is the call's, the same whenever it is made again. A 2xx answer is the result: JSON
 //! `{"output": text or any JSON, "isError"?}`, or plain text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +15,19 @@ use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
 use crate::{ANSWER_MAX, Caller};
+
+/// A call as its receiver gets it. The tenant is told, for a receiver may serve several.
+pub(crate) fn body(at: &SessionKey, call: &ToolCall) -> String {
+    let body = json!({
+        "type": "tool.call",
+        "tenant": at.tenant,
+        "sessionId": at.session,
+        "toolCallId": call.id,
+        "tool": call.name,
+        "arguments": call.arguments,
+    });
+    body.to_string()
+}
 
 impl Caller {
     pub(crate) async fn post(&self, at: &SessionKey, url: &str, secret: &str, call: &ToolCall) -> ToolOutput {
@@ -35,14 +48,7 @@ impl Caller {
         let key = self.secret(at, secret).await?;
         let webhook = Webhook::new(key.expose_secret())
             .map_err(|_| format!("the secret {secret:?} is no webhook secret (whsec_ and base64)"))?;
-        let body = json!({
-            "type": "tool.call",
-            "sessionId": at.session,
-            "toolCallId": call.id,
-            "tool": call.name,
-            "arguments": call.arguments,
-        })
-        .to_string();
+        let body = body(at, call);
         let id = format!("{}.{}", at.session, call.id);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let signature = webhook

@@ -5,7 +5,6 @@ use aws_sdk_lambda::types::InvocationType;
 use keel_agent::tool::ToolOutput;
 use keel_kernel::event::ToolCall;
 use keel_ledger::SessionKey;
-use serde_json::json;
 
 use crate::{ANSWER_MAX, Caller, http};
 
@@ -14,18 +13,11 @@ impl Caller {
         let Some(lambda) = &self.lambda else {
             return ToolOutput::error("the tool could not be called: this deployment invokes no functions");
         };
-        let payload = json!({
-            "type": "tool.call",
-            "sessionId": at.session,
-            "toolCallId": call.id,
-            "tool": call.name,
-            "arguments": call.arguments,
-        });
         let invoked = lambda
             .invoke()
             .function_name(function)
             .invocation_type(InvocationType::RequestResponse)
-            .payload(Blob::new(payload.to_string()))
+            .payload(Blob::new(http::body(at, call)))
             .send()
             .await;
         let answer = match invoked {

@@ -140,8 +140,8 @@ async fn i7_a_call_is_signed_and_carries_the_same_id_every_time() {
         assert_eq!(headers["webhook-id"], "s1.call_7");
         let sent: Value = serde_json::from_slice(body).unwrap();
         assert_eq!(
-            (&sent["tool"], &sent["toolCallId"], &sent["sessionId"]),
-            (&json!("add"), &json!("call_7"), &json!("s1"))
+            (&sent["tool"], &sent["toolCallId"], &sent["sessionId"], &sent["tenant"]),
+            (&json!("add"), &json!("call_7"), &json!("s1"), &json!("acme"))
         );
     }
     let mut forged = asked[0].2.to_vec();
