@@ -235,7 +235,7 @@ impl Feed {
                         frame::drain(&mut out);
                         self.state = State::Over;
                     } else if !more && self.until_settled && !self.live {
-                        self.settle(&mut out).await;
+                        Box::pin(self.settle(&mut out)).await;
                     }
                 }
                 Err(problem) => {
@@ -275,10 +275,10 @@ impl Feed {
         self.look_for_partials(out).await?;
         let in_doubt = self.partials.as_ref().is_some_and(Partials::in_doubt);
         let page = if in_doubt {
-            Arc::new(self.page(Consistency::Strong).await?)
+            Arc::new(Box::pin(self.page(Consistency::Strong)).await?)
         } else {
             let place = (self.at.clone(), self.cursor);
-            self.looks.events.ask(place, self.page(Consistency::Eventual)).await?
+            self.looks.events.ask(place, || self.page(Consistency::Eventual)).await?
         };
         for event in &page.events {
             if let Some(partials) = &mut self.partials {
@@ -296,12 +296,12 @@ impl Feed {
             orphan.dies(out); // its owner is fenced, and the ledger as of now does not hold it
         }
         if !page.has_more {
-            self.look_for_decisions(out).await?;
+            Box::pin(self.look_for_decisions(out)).await?;
         }
         let asks = page.events.iter().any(|event| event.kind == Kind::RunFinished)
             || (page.events.is_empty() && self.live && self.live_at.elapsed() >= HEARTBEAT);
         if asks {
-            self.live = self.head().await?.run.status.is_live();
+            self.live = Box::pin(self.head()).await?.run.status.is_live();
         }
         if self.live && (asks || !page.events.is_empty()) {
             self.live_at = Instant::now();
@@ -337,7 +337,7 @@ impl Feed {
 
     async fn look_for_partials(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         let Some(partials) = &mut self.partials else { return Ok(()) };
-        let read = self.streams.rows.partials(&self.at, &partials.after);
+        let read = || self.streams.rows.partials(&self.at, &partials.after);
         let chunks = self.looks.partials.ask((self.at.clone(), partials.after.clone()), read).await?;
         for (sk, chunk) in chunks.iter() {
             let reading = partials.reading.take_if(|reading| reading.generation == chunk.generation);

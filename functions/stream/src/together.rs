@@ -23,7 +23,11 @@ impl<K, T> Default for Together<K, T> {
 }
 
 impl<K: Eq + Hash + Clone, T> Together<K, T> {
-    pub(crate) async fn ask<E>(&self, key: K, read: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+    /// Boxed: who waits for another's answer keeps no room for a call of its own.
+    pub(crate) async fn ask<E, F>(&self, key: K, read: impl FnOnce() -> F) -> Result<Arc<T>, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
         let asked = self.draw();
         let seat = self.sit(key);
         let mut last = seat.slot.lock().await;
@@ -33,7 +37,7 @@ impl<K: Eq + Hash + Clone, T> Together<K, T> {
             return Ok(Arc::clone(answer));
         }
         let began = self.draw();
-        let answer = Arc::new(read.await?);
+        let answer = Arc::new(Box::pin(read()).await?);
         *last = Some((began, Arc::clone(&answer)));
         Ok(answer)
     }
@@ -95,7 +99,7 @@ mod tests {
     #[tokio::test]
     async fn r6_many_ask_together_and_the_store_is_asked_once_and_nothing_is_left() {
         let (together, store) = (Together::default(), Store::default());
-        let asks = (0..100).map(|_| together.ask("s", store.read()));
+        let asks = (0..100).map(|_| together.ask("s", || store.read()));
         let answers = join_all(asks).await;
         assert!(answers.iter().all(|answer| **answer.as_ref().unwrap() == 0));
         // The first began before the others asked, so it is not theirs; the second is everybody else's.
@@ -106,11 +110,11 @@ mod tests {
     #[tokio::test]
     async fn r6_who_asks_after_a_commit_sees_it_though_an_older_look_is_under_way() {
         let (together, store) = (Together::default(), Store::default());
-        let before = together.ask("s", store.read());
+        let before = together.ask("s", || store.read());
         let after = async {
             yield_now().await; // the first look is under way
             store.holds.store(1, Ordering::SeqCst);
-            together.ask("s", store.read()).await
+            together.ask("s", || store.read()).await
         };
         let (before, after) = tokio::join!(before, after);
         assert_eq!((*before.unwrap(), *after.unwrap()), (0, 1));
@@ -121,9 +125,9 @@ mod tests {
         let (together, store) = (Together::default(), Store::default());
         let gone = tokio::time::timeout(
             std::time::Duration::ZERO,
-            together.ask("s", std::future::pending::<Result<u64, Infallible>>()),
+            together.ask("s", std::future::pending::<Result<u64, Infallible>>),
         );
-        let (gone, stays) = tokio::join!(gone, together.ask("s", store.read()));
+        let (gone, stays) = tokio::join!(gone, together.ask("s", || store.read()));
         assert!(gone.is_err());
         assert_eq!(*stays.unwrap(), 0);
         assert!(together.slots.lock().unwrap().is_empty());
