@@ -6,6 +6,7 @@ use keel_kernel::Refusal;
 use keel_kernel::approval::{Answer, Approval, Say, Standing};
 use keel_ledger::SessionKey;
 use keel_ledger::dynamo::keys::OPEN_PREFIX;
+use keel_ledger::port::Consistency;
 use keel_web::decision::view;
 use keel_web::params::{At, Query};
 use keel_web::{Body, Caller, Problem, cursor};
@@ -37,7 +38,7 @@ pub(crate) async fn list(
     let now = edge.ledger.env().now();
     let mut decisions = Vec::new();
     for id in ids {
-        let found = edge.rows.approval(&place(&caller, &id)?, &id).await?;
+        let found = edge.rows.approval(&place(&caller, &id)?, &id, Consistency::Strong).await?;
         // One may have expired, and nobody has looked at its run yet.
         let is_open = |approval: &Approval| matches!(approval.standing(now), Standing::Open(_));
         decisions.extend(found.filter(is_open).map(|approval| view(&approval, now)));
@@ -67,7 +68,11 @@ pub(crate) async fn show(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    let found = edge.rows.approval(&place(&caller, &id)?, &id).await?.ok_or(Refusal::NotFound)?;
+    let found = edge
+        .rows
+        .approval(&place(&caller, &id)?, &id, Consistency::Strong)
+        .await?
+        .ok_or(Refusal::NotFound)?;
     Ok(Json(view(&found, edge.ledger.env().now())))
 }
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use keel_kernel::{Fault, Refusal};
+use keel_kernel::Refusal;
 use keel_plugins::check_schema;
 use keel_settings::{Plugin, PluginKind};
 use keel_web::params::Query;
@@ -19,10 +19,6 @@ const TOOL: [&str; 7] =
     ["name", "description", "parameters", "approval", "sequential", "timeoutMs", "approvalMs"];
 /// What a policy may say.
 const POLICY: [&str; 4] = ["approval", "sequential", "timeoutMs", "approvalMs"];
-
-fn at(fault: Fault) -> Problem {
-    Problem::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).at(fault)
-}
 
 /// A typing error must not pass as a default.
 fn only(value: &Value, known: &[&str], pointer: &str) -> Result<(), Problem> {
@@ -49,9 +45,7 @@ fn read(name: &str, body: &Body) -> Result<Plugin, Problem> {
     for (tool, policy) in body.object().get("policies").and_then(Value::as_object).into_iter().flatten() {
         only(policy, &POLICY, &format!("/policies/{tool}"))?;
     }
-    let described = Value::Object(body.object().clone());
-    let mut plugin: Plugin =
-        serde_json::from_value(described).map_err(|error| Problem::member("", error.to_string()))?;
+    let mut plugin: Plugin = body.parse()?;
     name.clone_into(&mut plugin.name);
     Ok(plugin)
 }
@@ -64,7 +58,7 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<(StatusCode, Json<Plugin>), Problem> {
     let plugin = read(&name, &body)?;
-    plugin.check().map_err(at)?;
+    plugin.check()?;
     if let PluginKind::Http { url, .. } | PluginKind::Mcp { url, .. } = &plugin.kind {
         edge.reach.admit(url).map_err(|bad| Problem::member("/url", bad.to_string()))?;
     }

@@ -202,21 +202,7 @@ pub(crate) async fn patch(
 
 /// `POST /v1/sessions/{id}/close`
 pub(crate) async fn close(State(edge): State<Edge>, At(at): At) -> Result<Response, Problem> {
-    edge.ledger.close(&at).await?;
-    // H4: what works for it ends with it.
-    for session in edge.rows.children(&at).await? {
-        let child = SessionKey { tenant: at.tenant.clone(), session };
-        match edge.ledger.cancel(&child).await {
-            Ok(_) | Err(keel_ledger::LedgerError::Refused(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // H2: nobody is asked for what will not be done.
-    for approval in edge.rows.approvals(&at).await? {
-        if approval.given.is_none() {
-            edge.rows.unlist_approval(&at, &approval).await?;
-        }
-    }
+    edge.ledger.close_all(&edge.rows, &at).await?;
     show(State(edge), At(at)).await
 }
 

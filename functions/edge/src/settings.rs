@@ -3,28 +3,18 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use keel_kernel::{Fault, Refusal};
+use keel_kernel::Refusal;
 use keel_settings::secrets::SECRET_MAX;
 use keel_settings::{Models, SecretsError, TenantBudget, is_name, month};
 use keel_web::params::Query;
 use keel_web::{Body, Caller, Code, Problem};
 use secrecy::SecretString;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Edge;
 
 /// Secrets that a tenant may have.
 const SECRETS_MAX: usize = 100;
-
-fn read<T: DeserializeOwned>(body: &Body) -> Result<T, Problem> {
-    let value = Value::Object(body.object().clone());
-    serde_json::from_value(value).map_err(|error| Problem::member("", error.to_string()))
-}
-
-fn at(fault: Fault) -> Problem {
-    Problem::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).at(fault)
-}
 
 /// `GET /v1/settings/models`
 pub(crate) async fn models(
@@ -42,8 +32,8 @@ pub(crate) async fn put_models(
     caller: Caller,
     body: Body,
 ) -> Result<Json<Models>, Problem> {
-    let models: Models = read(&body)?;
-    models.check().map_err(at)?;
+    let models: Models = body.parse()?;
+    models.check()?;
     for (name, model) in &models.models {
         if let Some(url) = &model.url {
             let pointer = format!("/models/{name}/url");
@@ -74,8 +64,8 @@ pub(crate) async fn put_budget(
     caller: Caller,
     body: Body,
 ) -> Result<Json<TenantBudget>, Problem> {
-    let budget: TenantBudget = read(&body)?;
-    budget.check().map_err(at)?;
+    let budget: TenantBudget = body.parse()?;
+    budget.check()?;
     edge.settings.set_budget(&caller.tenant, &budget).await?;
     Ok(Json(budget))
 }

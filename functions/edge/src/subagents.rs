@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::extract::State;
-use keel_ledger::SessionKey;
 use keel_web::Problem;
 use keel_web::params::{At, Query};
 use serde_json::{Value, json};
@@ -14,9 +13,7 @@ pub(crate) async fn list(State(edge): State<Edge>, At(at): At, query: Query) -> 
     query.only(&[])?;
     edge.ledger.head(&at).await?;
     let children = edge.rows.children(&at).await?;
-    let keys: Vec<SessionKey> =
-        children.into_iter().map(|session| SessionKey { tenant: at.tenant.clone(), session }).collect();
-    let sessions = edge.rows.sessions(&keys).await?;
+    let sessions = edge.rows.sessions(&children).await?;
     let now = edge.ledger.env().now();
     let rows: Vec<Value> =
         sessions.iter().map(|session| view::session(session, now, edge.ledger.lease_ms())).collect();

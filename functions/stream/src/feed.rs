@@ -35,6 +35,7 @@ const PATIENCE: u32 = 5;
 pub(crate) struct Looks {
     events: Together<(SessionKey, Seq), EventPage>,
     partials: Together<(SessionKey, String), Vec<(String, PartialChunk)>>,
+    decisions: Together<(SessionKey, String), Option<Approval>>,
 }
 
 pub(crate) struct Feed {
@@ -317,10 +318,13 @@ impl Feed {
     async fn look_for_decisions(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         for call in self.waiting.due(Instant::now()) {
             let id = Approval::id_of(&self.at.session, &call);
-            let Some(approval) = self.streams.rows.approval(&self.at, &id).await? else { continue };
+            // What a stream sees may be a moment old: it asks again.
+            let read = || self.streams.rows.approval(&self.at, &id, Consistency::Eventual);
+            let found = self.looks.decisions.ask((self.at.clone(), id.clone()), read).await?;
+            let Some(approval) = &*found else { continue };
             let now = self.streams.ledger.env().now();
             if matches!(approval.standing(now), Standing::Open(_)) {
-                frame::decision(out, &approval, now);
+                frame::decision(out, approval, now);
             }
             self.waiting.announced.insert(call);
         }

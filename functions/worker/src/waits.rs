@@ -13,6 +13,7 @@ use keel_kernel::budget::Budget;
 use keel_kernel::event::{Spent, ToolCall, micros};
 use keel_kernel::{LeaseToken, Millis, WaitReason};
 use keel_ledger::dynamo::Dynamo;
+use keel_ledger::port::Consistency;
 use keel_ledger::sessions::Meta;
 use keel_ledger::{Ledger, LedgerError, SessionKey};
 use keel_settings::month;
@@ -86,7 +87,9 @@ impl SessionWaits {
         let policy = self.policy(call);
         if policy.asks(&call.arguments) {
             let id = Approval::id_of(&self.at.session, &call.id);
-            let Some(approval) = self.rows.approval(&self.at, &id).await.map_err(store_error)? else {
+            let Some(approval) =
+                self.rows.approval(&self.at, &id, Consistency::Strong).await.map_err(store_error)?
+            else {
                 return Ok(Standing::Unopened);
             };
             return Ok(match approval.standing(self.ledger.env().now()) {

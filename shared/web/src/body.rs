@@ -4,6 +4,7 @@ use axum::extract::{FromRequest, Request};
 use http_body_util::BodyExt as _;
 use keel_kernel::json::Document;
 use keel_kernel::{Fault, Payload, Refusal, Rule};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Code, Problem};
@@ -33,6 +34,11 @@ impl Body {
     /// The members.
     pub fn object(&self) -> &serde_json::Map<String, Value> {
         self.0.value().as_object().expect("checked when it was read")
+    }
+
+    /// The whole body as what it describes.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        T::deserialize(self.0.value()).map_err(|error| Problem::member("", error.to_string()))
     }
 
     /// Refuses members that the call does not know: a typing error must not pass as a default.

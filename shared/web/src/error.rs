@@ -167,8 +167,7 @@ impl Problem {
 
     /// A member of the body is not acceptable.
     pub fn member(pointer: &str, detail: impl Into<String>) -> Self {
-        let detail = detail.into();
-        Self::new(Code::InvalidPayload, format!("{pointer} {detail}")).at(Fault::new(pointer, detail))
+        Fault::new(pointer, detail).into()
     }
 
     /// The session is not there, or another tenant's: alike to the byte (C3).
@@ -291,6 +290,12 @@ impl From<Refusal> for Problem {
                 Problem::new(Code::DecisionDiffers, detail).at(fault)
             }
         }
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        Self::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).at(fault)
     }
 }
 

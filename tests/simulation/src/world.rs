@@ -131,8 +131,7 @@ impl World {
         let mut at = 0;
         while at < all.len() {
             let children = self.clean.children(&all[at]).await.unwrap_or_default();
-            let tenant = all[at].tenant.clone();
-            all.extend(children.into_iter().map(|session| SessionKey { tenant: tenant.clone(), session }));
+            all.extend(children);
             at += 1;
         }
         all

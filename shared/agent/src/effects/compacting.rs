@@ -1,12 +1,12 @@
 //! K: a summary in the place of a context's beginning, by the session's own model.
 
-use futures_util::StreamExt as _;
 use serde_json::json;
 
-use super::{Attempt, Compaction, Ended, Interrupt, events, interrupted};
+use super::generate::Teller;
+use super::{Attempt, Compaction, Ended, Interrupt, events};
 use crate::compact::{self, Cut};
 use crate::desk::DeskError;
-use crate::provider::{Answer, Delta, Message, Request, StopReason};
+use crate::provider::{Answer, Message, Request, StopReason};
 
 /// How often a summary is asked for where the model finds its material too long; each time half as much.
 const SUMMARY_TRIES: u32 = 3;
@@ -80,22 +80,6 @@ impl Attempt<'_> {
             attempt: self.run.attempt,
             generation_id: (self.ports.new_id)(),
         };
-        let mut deltas = self.ports.provider.stream(request);
-        let mut signals = self.signals.clone();
-        let mut stop = Box::pin(interrupted(&mut signals));
-        loop {
-            tokio::select! {
-                biased;
-                interrupt = &mut stop => return Ok(Err(interrupt?)),
-                delta = deltas.next() => match delta {
-                    Some(Delta::Text(_)) => {}
-                    Some(Delta::Done(mut answer)) => {
-                        answer.usage = answer.usage.bounded();
-                        return Ok(Ok(answer));
-                    }
-                    None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
-                },
-            }
-        }
+        self.listen(request, &mut Teller::silent()).await
     }
 }

@@ -155,8 +155,8 @@ impl Attempt<'_> {
         Ok(end)
     }
 
-    async fn listen(
-        &mut self,
+    pub(super) async fn listen(
+        &self,
         request: Request,
         teller: &mut Teller,
     ) -> Result<Result<Answer, Interrupt>, DeskError> {
@@ -247,7 +247,7 @@ impl Attempt<'_> {
 }
 
 /// What was heard of a generation, and how much of it was told.
-struct Teller {
+pub(super) struct Teller {
     generation_id: String,
     started: Instant,
     chunker: Chunker,
@@ -258,6 +258,11 @@ struct Teller {
 }
 
 impl Teller {
+    /// For what nobody reads along.
+    pub(super) fn silent() -> Self {
+        Self { silent: true, ..Self::new("") }
+    }
+
     fn new(generation_id: &str) -> Self {
         Self {
             generation_id: generation_id.to_owned(),

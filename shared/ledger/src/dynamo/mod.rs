@@ -3,6 +3,7 @@
 pub mod items;
 pub mod keys;
 mod partials;
+mod reads;
 mod row;
 mod rows;
 mod settings;

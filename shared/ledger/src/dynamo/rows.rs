@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
-    TransactWriteItem,
+    AttributeValue, KeysAndAttributes, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
 };
 use keel_kernel::{Head, Millis, SessionId, TenantId};
 
 use super::items::{self, Item, Reader, attr};
+use super::reads::Under;
 use super::row::{ROW, read_row, row_item};
-use super::transact::{failure, item, key, units};
+use super::transact::{Transacted, failure, key, units};
 use super::{Dynamo, keys};
 use crate::port::{Consistency, SessionKey, StoreError};
 use crate::sessions::{ApiKeyRow, Created, Meta, Patched, Session, SessionPage};
@@ -53,36 +52,15 @@ impl Dynamo {
         let mut news = vec![items::head_attributes(at, head), meta_item(at, meta), listed];
         news.extend(meta.child_of.as_ref().map(|child_of| super::waits::child_item(at, child_of)));
         for new in news {
-            let put = Put::builder()
-                .table_name(&self.tables.state)
-                .set_item(Some(item(new)))
-                .condition_expression("attribute_not_exists(pk)")
-                .build()
-                .map_err(|e| StoreError::NotWritten("TransactWriteItems", Box::new(e)))?;
-            actions.push(TransactWriteItem::builder().put(put).build());
+            actions.push(self.new_row(new)?);
         }
-        let sent = self
-            .client
-            .transact_write_items()
-            .set_transact_items(Some(actions))
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await;
-        match sent {
-            Ok(done) => {
-                self.meter.wrote("TransactWriteItems", units(done.consumed_capacity()));
-                Ok(Created::Now(Session { meta: meta.clone(), head: head.clone() }))
-            }
-            Err(error) => {
-                self.meter.wrote("TransactWriteItems", None);
-                let taken = matches!(error.as_service_error(),
-                    Some(TransactWriteItemsError::TransactionCanceledException(cancelled))
-                        if cancelled.cancellation_reasons().iter().any(|r| r.code() == Some("ConditionalCheckFailed")));
-                match (taken, self.session(at).await?) {
-                    (true, Some(session)) => Ok(Created::Before(session)),
-                    _ => Err(failure("TransactWriteItems", error)),
-                }
-            }
+        match self.transact(actions).await? {
+            Transacted::Done => Ok(Created::Now(Session { meta: meta.clone(), head: head.clone() })),
+            Transacted::Refused => match self.session(at).await? {
+                Some(session) => Ok(Created::Before(session)),
+                None => Err(StoreError::NotWritten("TransactWriteItems", "a row of it was there".into())),
+            },
+            Transacted::Conflict => Err(StoreError::NotWritten("TransactWriteItems", "conflict".into())),
         }
     }
 
@@ -158,30 +136,14 @@ impl Dynamo {
         after: Option<&str>,
         limit: usize,
     ) -> Result<SessionPage, StoreError> {
-        let start = after.map(|sk| key((tenant.to_string(), sk.to_owned())));
-        let got = self
-            .patient
-            .query()
-            .table_name(&self.tables.state)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :s)")
-            .expression_attribute_values(":pk", AttributeValue::S(tenant.to_string()))
-            .expression_attribute_values(":s", AttributeValue::S(keys::SESSION_PREFIX.to_owned()))
-            .scan_index_forward(false)
-            .set_exclusive_start_key(start)
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX))
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await
-            .map_err(|e| failure("Query", e))?;
-        self.meter.read("Query", units(got.consumed_capacity()));
+        let under = Under { pk: tenant.as_str(), prefix: keys::SESSION_PREFIX };
+        let (rows, next) = self.page(under, after, limit, false).await?;
         let mut at = Vec::new();
-        for item in got.items() {
+        for item in &rows {
             let id = Reader::versioned(item)?
                 .parse("sk", |sk| SessionId::parse(sk.rsplit('#').next().unwrap_or("")))?;
             at.push(SessionKey { tenant: tenant.clone(), session: id });
         }
-        let next =
-            got.last_evaluated_key().and_then(|key| key.get("sk")).and_then(|sk| sk.as_s().ok()).cloned();
         let mut sessions = Vec::with_capacity(at.len());
         for chunk in at.chunks(50) {
             sessions.extend(self.sessions(chunk).await?);
@@ -231,33 +193,14 @@ impl Dynamo {
 
     /// Writes an API key's row, in the place of an older one with its id.
     pub async fn put_api_key(&self, tenant: &TenantId, id: &str, row: &ApiKeyRow) -> Result<(), StoreError> {
-        let new = row_item(tenant.as_str(), keys::api_key(id), row);
-        let done = self
-            .patient
-            .put_item()
-            .table_name(&self.tables.state)
-            .set_item(Some(item(new)))
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await
-            .map_err(|e| failure("PutItem", e))?;
-        self.meter.wrote("PutItem", units(done.consumed_capacity()));
-        Ok(())
+        self.put_setting(tenant, keys::api_key(id), row).await
     }
 
     /// An API key's row.
     pub async fn api_key(&self, tenant: &TenantId, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
-        let got = self
-            .patient
-            .get_item()
-            .table_name(&self.tables.state)
-            .set_key(Some(key((tenant.to_string(), keys::api_key(id)))))
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await
-            .map_err(|e| failure("GetItem", e))?;
-        self.meter.read("GetItem", units(got.consumed_capacity()));
-        got.item().map(read_row).transpose()
+        let place = (tenant.to_string(), keys::api_key(id));
+        let got = self.get(&self.tables.state, place, Consistency::Eventual).await?;
+        got.as_ref().map(read_row).transpose()
     }
 
     /// At most `limit` sessions of an index partition that are due, the longest due first, with their heads. `after` goes

@@ -1,16 +1,17 @@
 //! What a tenant has set: rows of JSON under its partition, which no rule of the ledger depends on.
 
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity, ReturnValue};
+use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, ReturnValue};
 use keel_kernel::TenantId;
 use keel_kernel::event::Spent;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::items::{self, Reader};
+use super::reads::Under;
 use super::row::{read_row, row_item};
 use super::transact::{failure, item, key, units};
 use super::{Dynamo, keys};
-use crate::port::StoreError;
+use crate::port::{Consistency, StoreError};
 
 const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
 /// Rows of one kind that a tenant may have; more are not read.
@@ -37,18 +38,8 @@ impl Dynamo {
         tenant: &TenantId,
         sk: String,
     ) -> Result<Option<T>, StoreError> {
-        let got = self
-            .patient
-            .get_item()
-            .table_name(&self.tables.state)
-            .set_key(Some(key((tenant.to_string(), sk))))
-            .consistent_read(true)
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await
-            .map_err(|e| failure("GetItem", e))?;
-        self.meter.read("GetItem", units(got.consumed_capacity()));
-        got.item().map(read_row).transpose()
+        let got = self.get(&self.tables.state, (tenant.to_string(), sk), Consistency::Strong).await?;
+        got.as_ref().map(read_row).transpose()
     }
 
     /// A tenant's rows whose sort keys begin with this, with what follows in their keys, in order, 200 at most.
@@ -57,33 +48,12 @@ impl Dynamo {
         tenant: &TenantId,
         prefix: &str,
     ) -> Result<Vec<(String, T)>, StoreError> {
-        let (mut rows, mut after) = (Vec::new(), None);
-        // A page ends at 1 MiB, which is a few large plugins.
-        loop {
-            let got = self
-                .patient
-                .query()
-                .table_name(&self.tables.state)
-                .key_condition_expression("pk = :pk AND begins_with(sk, :prefix)")
-                .expression_attribute_values(":pk", AttributeValue::S(tenant.to_string()))
-                .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
-                .consistent_read(true)
-                .limit(i32::try_from(ROWS_MAX - rows.len()).unwrap_or(i32::MAX))
-                .set_exclusive_start_key(after)
-                .return_consumed_capacity(TOTAL)
-                .send()
-                .await
-                .map_err(|e| failure("Query", e))?;
-            self.meter.read("Query", units(got.consumed_capacity()));
-            for item in got.items() {
-                let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
-                rows.push((name.to_owned(), read_row(item)?));
-            }
-            after = got.last_evaluated_key;
-            if after.is_none() || rows.len() >= ROWS_MAX {
-                return Ok(rows);
-            }
-        }
+        let under = Under { pk: tenant.as_str(), prefix };
+        let named = |item: &items::Read| {
+            let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
+            Ok((name.to_owned(), read_row(item)?))
+        };
+        self.all(under, Some(ROWS_MAX)).await?.iter().map(named).collect()
     }
 
     /// Removes a tenant's row. True where there was one.
@@ -128,18 +98,9 @@ impl Dynamo {
 
     /// H5: what a tenant spent in a month so far.
     pub async fn spent(&self, tenant: &TenantId, month: &str) -> Result<Spent, StoreError> {
-        let got = self
-            .patient
-            .get_item()
-            .table_name(&self.tables.state)
-            .set_key(Some(key((tenant.to_string(), keys::spent(month)))))
-            .consistent_read(true)
-            .return_consumed_capacity(TOTAL)
-            .send()
-            .await
-            .map_err(|e| failure("GetItem", e))?;
-        self.meter.read("GetItem", units(got.consumed_capacity()));
-        got.item().map_or(Ok(Spent::default()), read_spent)
+        let place = (tenant.to_string(), keys::spent(month));
+        let got = self.get(&self.tables.state, place, Consistency::Strong).await?;
+        got.as_ref().map_or(Ok(Spent::default()), read_spent)
     }
 }
 

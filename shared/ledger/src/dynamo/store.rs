@@ -41,19 +41,9 @@ impl Store for Dynamo {
         let sort_keys = wanted.iter().map(|(name, key)| keys::dedupe_key(*name, key));
         let mut rows = Vec::new();
         for sk in sort_keys {
-            let got = self
-                .patient
-                .get_item()
-                .table_name(&self.tables.events)
-                .set_key(Some(key((at.to_string(), sk))))
-                .consistent_read(true)
-                .return_consumed_capacity(ReturnConsumedCapacity::Total)
-                .send()
-                .await
-                .map_err(|e| failure("GetItem", e))?;
-            self.meter.read("GetItem", units(got.consumed_capacity()));
-            if let Some(item) = got.item() {
-                rows.push(items::read_key(item)?);
+            let place = (at.to_string(), sk);
+            if let Some(item) = self.get(&self.tables.events, place, Consistency::Strong).await? {
+                rows.push(items::read_key(&item)?);
             }
         }
         Ok(rows)
@@ -94,18 +84,8 @@ impl Dynamo {
         at: &SessionKey,
         consistency: Consistency,
     ) -> Result<Option<Head>, StoreError> {
-        let got = self
-            .patient
-            .get_item()
-            .table_name(&self.tables.state)
-            .set_key(Some(key(keys::head(at))))
-            .consistent_read(consistency == Consistency::Strong)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await
-            .map_err(|e| failure("GetItem", e))?;
-        self.meter.read("GetItem", units(got.consumed_capacity()));
-        got.item().map(items::read_head).transpose()
+        let got = self.get(&self.tables.state, keys::head(at), consistency).await?;
+        got.as_ref().map(items::read_head).transpose()
     }
 
     /// The heads of many sessions, at most 100, possibly a moment old, in no order.

@@ -50,7 +50,16 @@ where
     }
 }
 
-fn unbuilt(error: BuildError) -> StoreError {
+/// How a transaction of rows ended.
+pub(super) enum Transacted {
+    Done,
+    /// A condition failed.
+    Refused,
+    /// Another transaction was at the same items.
+    Conflict,
+}
+
+pub(super) fn unbuilt(error: BuildError) -> StoreError {
     StoreError::NotWritten("a request that lacks a part", Box::new(error))
 }
 
@@ -127,6 +136,50 @@ impl Dynamo {
             .build()
             .map_err(unbuilt)?;
         Ok(TransactWriteItem::builder().update(update).build())
+    }
+
+    /// A row of the state table where there is none yet, as a part of a transaction.
+    pub(super) fn new_row(&self, new: Item) -> Result<TransactWriteItem, StoreError> {
+        let put = Put::builder()
+            .table_name(&self.tables.state)
+            .set_item(Some(item(new)))
+            .condition_expression(NOTHING_THERE)
+            .build()
+            .map_err(unbuilt)?;
+        Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    /// Writes rows beside the heads, all or nothing. Why it was refused is not asked.
+    pub(super) async fn transact(&self, actions: Vec<TransactWriteItem>) -> Result<Transacted, StoreError> {
+        let sent = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(actions))
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .send()
+            .await;
+        match sent {
+            Ok(done) => {
+                self.meter.wrote("TransactWriteItems", units(done.consumed_capacity()));
+                Ok(Transacted::Done)
+            }
+            Err(error) => {
+                self.meter.wrote("TransactWriteItems", None);
+                let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
+                    error.as_service_error()
+                else {
+                    return Err(failure("TransactWriteItems", error));
+                };
+                let has = |code| cancelled.cancellation_reasons().iter().any(|r| r.code() == Some(code));
+                if has("ConditionalCheckFailed") {
+                    Ok(Transacted::Refused)
+                } else if has("TransactionConflict") {
+                    Ok(Transacted::Conflict)
+                } else {
+                    Err(StoreError::NotWritten("TransactWriteItems", "cancelled".into()))
+                }
+            }
+        }
     }
 
     /// A write of the head alone needs no transaction, and costs half.

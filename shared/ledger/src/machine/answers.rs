@@ -1,13 +1,31 @@
-//! H2: an answer to a decision, and the waking of the run that waits for it, in one write.
+//! H2: an answer to a decision, and the waking of the run that waits for it, in one write. H4: what ends with a session.
 
 use keel_kernel::approval::{Answer, Approval};
 use keel_kernel::{Refusal, run};
 
 use super::{Ledger, LedgerError};
 use crate::dynamo::Dynamo;
-use crate::port::SessionKey;
+use crate::port::{Consistency, SessionKey};
 
 impl Ledger {
+    /// C6, H4: closes a session. What works for it ends with it, and nobody is asked any more for what will not be done (H2).
+    /// Closing again does what is left of that.
+    pub async fn close_all(&self, rows: &Dynamo, at: &SessionKey) -> Result<(), LedgerError> {
+        self.close(at).await?;
+        for child in rows.children(at).await? {
+            match self.cancel(&child).await {
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // closed
+                Err(error) => return Err(error),
+            }
+        }
+        for approval in rows.approvals(at).await? {
+            if approval.given.is_none() {
+                rows.unlist_approval(at, &approval).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Answers a decision about the arguments with this digest. False: the same was said before.
     ///
     /// # Errors
@@ -23,7 +41,8 @@ impl Ledger {
         for attempt in 0..self.config.tries {
             let head = self.head(at).await?;
             head.check_open()?;
-            let found = self.read(|| rows.approval(at, id)).await?.ok_or(Refusal::NotFound)?;
+            let found =
+                self.read(|| rows.approval(at, id, Consistency::Strong)).await?.ok_or(Refusal::NotFound)?;
             let Some(answered) = found.answered(digest, answer.clone())? else {
                 // An earlier try's, whose answer was lost.
                 let ours = attempt > 0 && found.given.as_ref() == Some(&answer);
