@@ -111,7 +111,8 @@ async fn k1_an_input_that_waited_for_long_does_not_keep_what_came_before_its_ans
     assert_eq!(owner.answer().await, Ended::Settled(RunStatus::Pending));
     assert_eq!(ledger.claim("b").answer().await, DONE);
     ledger.queue("and now?");
-    let owner = small(ledger.claim("c"));
+    let mut owner = ledger.claim("c");
+    owner.context.window = Window { keep: 100, ..SMALL }; // so that the late answer is kept with its input
     assert_eq!(owner.answer().await, DONE);
     let summary = ledger.payloads(Kind::Compaction).pop().expect("it was compacted");
     let answers = ledger.events().iter().filter(|event| event.kind == Kind::AssistantMessage).count();
