@@ -253,20 +253,36 @@ async fn h4_several_agents_work_at_once_and_none_goes_deeper_than_three() {
     assert!(refused[0].1 && refused[0].0.contains("3 deep"), "{refused:?}");
 }
 
-#[tokio::test]
-async fn h4_a_cancel_reaches_the_children() {
-    let keel = Keel::start().await;
+/// A session that waits for a child which never answers; and the child.
+async fn with_a_child_at_work(keel: &Keel) -> (String, String) {
     let session = keel.session().await;
     keel.say(&session, "!tool agent {\"task\":\"!hang\"}").await;
-    waits(&keel, &session, "child").await;
+    waits(keel, &session, "child").await;
     let child = keel.get(&format!("{session}/subagents")).await.ok(200)["subagents"][0].clone();
     let path = format!("/v1/sessions/{}", child["sessionId"].as_str().unwrap());
     keel.until(&path, |row| row["run"]["status"] == "running").await;
+    (session, path)
+}
+
+#[tokio::test]
+async fn h4_a_cancel_reaches_the_children() {
+    let keel = Keel::start().await;
+    let (session, path) = with_a_child_at_work(&keel).await;
     keel.post(&format!("{session}/cancel"), json!({})).await.ok(200);
     for path in [&session, &path] {
         let row = keel.settled(path).await;
         assert_eq!((&row["run"]["status"], &row["run"]["reason"]), (&json!("failed"), &json!("cancelled")));
     }
+}
+
+#[tokio::test]
+async fn c6_h4_a_close_reaches_the_children() {
+    let keel = Keel::start().await;
+    let (session, path) = with_a_child_at_work(&keel).await;
+    let closed = keel.post(&format!("{session}/close"), json!({})).await.ok(200);
+    assert_eq!(closed["run"]["reason"], "closed");
+    let row = keel.settled(&path).await;
+    assert_eq!((&row["run"]["status"], &row["run"]["reason"]), (&json!("failed"), &json!("cancelled")));
 }
 
 #[tokio::test]
