@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lambda_http::http::{Request, Response};
 use lambda_runtime_api_client::{Client, body::Body};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The environment's end, awaited.
 pub struct Shutdown {
     stop: watch::Sender<bool>,
+    /// Heard from before the first invocation is asked for: until then SIGTERM would end the program where it stands.
+    terminate: Option<Signal>,
 }
 
 impl Shutdown {
@@ -31,7 +33,11 @@ impl Shutdown {
         if let Err(error) = register().await {
             tracing::warn!(error = &*error as &dyn std::error::Error, "SIGTERM will not come: no extension");
         }
-        Self { stop: watch::channel(false).0 }
+        let heard = signal(SignalKind::terminate());
+        if let Err(error) = &heard {
+            tracing::warn!(error = error as &dyn std::error::Error, "SIGTERM is not heard");
+        }
+        Self { stop: watch::channel(false).0, terminate: heard.ok() }
     }
 
     /// Turns true when whatever goes on must end. Whoever holds a copy goes on.
@@ -39,26 +45,25 @@ impl Shutdown {
         self.stop.subscribe()
     }
 
-    /// Waits for SIGTERM, tells who drains, and waits until everybody who began since has ended, or the time is up.
-    pub async fn over(self) {
+    /// Waits for SIGTERM, tells who drains, and waits until everybody who began since this call has ended, or the time is
+    /// up.
+    pub fn over(self) -> impl Future<Output = ()> {
+        // Counted at the call, not at the first poll: an invocation may have begun by then.
         let idle = self.stop.receiver_count();
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => drop(terminate.recv().await),
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "SIGTERM is not heard");
-                return std::future::pending().await;
+        async move {
+            let Some(mut terminate) = self.terminate else { return std::future::pending().await };
+            terminate.recv().await;
+            self.stop.send_replace(true);
+            let told = Instant::now();
+            let busy = self.stop.receiver_count() > idle;
+            while self.stop.receiver_count() > idle && told.elapsed() < GRACE {
+                tokio::time::sleep(LOOK).await;
             }
+            if busy {
+                tokio::time::sleep(LINGER).await;
+            }
+            tracing::info!(busy, ms = told.elapsed().as_millis(), "the environment ends");
         }
-        self.stop.send_replace(true);
-        let told = Instant::now();
-        let busy = self.stop.receiver_count() > idle;
-        while self.stop.receiver_count() > idle && told.elapsed() < GRACE {
-            tokio::time::sleep(LOOK).await;
-        }
-        if busy {
-            tokio::time::sleep(LINGER).await;
-        }
-        tracing::info!(busy, ms = told.elapsed().as_millis(), "the environment ends");
     }
 }
 
