@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use keel_kernel::Refusal;
-use keel_kernel::approval::{Answer, Approval, Say, Standing};
+use keel_kernel::decision::{Decision, DecisionAnswer, DecisionState, Verdict};
 use keel_ledger::SessionKey;
 use keel_ledger::dynamo::keys::OPEN_PREFIX;
 use keel_ledger::port::Consistency;
@@ -20,7 +20,7 @@ const PAGE: (u64, u64) = (50, 100);
 const COMMENT_MAX: usize = 4_096;
 
 fn place(caller: &Caller, id: &str) -> Result<SessionKey, Problem> {
-    let session = Approval::session_of(id).ok_or(Refusal::NotFound)?;
+    let session = Decision::session_of(id).ok_or(Refusal::NotFound)?;
     Ok(SessionKey { tenant: caller.tenant.clone(), session })
 }
 
@@ -34,14 +34,14 @@ pub(crate) async fn list(
     let limit = query.number("limit", 1..=PAGE.1)?.unwrap_or(PAGE.0) as usize;
     let after = query.text("cursor").map(|text| cursor::read_list_of(&caller.tenant, OPEN_PREFIX, text));
     let after = after.transpose()?;
-    let (ids, next) = edge.rows.open_approvals(&caller.tenant, after.as_deref(), limit).await?;
+    let (ids, next) = edge.rows.open_decisions(&caller.tenant, after.as_deref(), limit).await?;
     let now = edge.ledger.env().now();
     let mut decisions = Vec::new();
     for id in ids {
-        let found = edge.rows.approval(&place(&caller, &id)?, &id, Consistency::Strong).await?;
+        let found = edge.rows.decision(&place(&caller, &id)?, &id, Consistency::Strong).await?;
         // One may have expired, and nobody has looked at its run yet.
-        let is_open = |approval: &Approval| matches!(approval.standing(now), Standing::Open(_));
-        decisions.extend(found.filter(is_open).map(|approval| view(&approval, now)));
+        let is_open = |decision: &Decision| matches!(decision.state(now), DecisionState::Open(_));
+        decisions.extend(found.filter(is_open).map(|decision| view(&decision, now)));
     }
     let cursor = next.map(|sk| cursor::write_list(&caller.tenant, &sk));
     Ok(Json(json!({ "decisions": decisions, "cursor": cursor, "hasMore": cursor.is_some() })))
@@ -55,10 +55,10 @@ pub(crate) async fn of_session(
 ) -> Result<Json<Value>, Problem> {
     query.only(&[])?;
     edge.ledger.head(&at).await?;
-    let mut approvals = edge.rows.approvals(&at).await?;
-    approvals.sort_by(|a, b| (a.opened_ms, &a.id).cmp(&(b.opened_ms, &b.id)));
+    let mut decisions = edge.rows.decisions(&at).await?;
+    decisions.sort_by(|a, b| (a.opened_ms, &a.id).cmp(&(b.opened_ms, &b.id)));
     let now = edge.ledger.env().now();
-    let decisions: Vec<Value> = approvals.iter().map(|approval| view(approval, now)).collect();
+    let decisions: Vec<Value> = decisions.iter().map(|decision| view(decision, now)).collect();
     Ok(Json(json!({ "decisions": decisions })))
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn show(
 ) -> Result<Json<Value>, Problem> {
     let found = edge
         .rows
-        .approval(&place(&caller, &id)?, &id, Consistency::Strong)
+        .decision(&place(&caller, &id)?, &id, Consistency::Strong)
         .await?
         .ok_or(Refusal::NotFound)?;
     Ok(Json(view(&found, edge.ledger.env().now())))
@@ -86,10 +86,10 @@ pub(crate) async fn answer(
     body.only(&["answer", "digest", "arguments", "comment"])?;
     let edited =
         body.optional("arguments", "must be an object", |value| value.is_object().then(|| value.clone()))?;
-    let say = match (body.text("answer")?, edited) {
-        (Some("allow"), None) => Say::Allow,
-        (Some("deny"), None) => Say::Deny,
-        (Some("edit"), Some(arguments)) => Say::Edit { arguments },
+    let verdict = match (body.text("answer")?, edited) {
+        (Some("allow"), None) => Verdict::Allow,
+        (Some("deny"), None) => Verdict::Deny,
+        (Some("edit"), Some(arguments)) => Verdict::Edit { arguments },
         (Some("edit"), None) => {
             return Err(Problem::member("/arguments", "is required with the answer edit"));
         }
@@ -105,9 +105,9 @@ pub(crate) async fn answer(
         })?;
     let at = place(&caller, &id)?;
     let now = edge.ledger.env().now();
-    let answer = Answer { say, comment, by: caller.key.clone(), at_ms: now.0 };
-    let (approval, created) = edge.ledger.answer_approval(&edge.rows, &at, &id, digest, answer).await?;
-    let mut shown = view(&approval, now);
+    let answer = DecisionAnswer { verdict, comment, by: caller.key.clone(), at_ms: now.0 };
+    let (decision, created) = edge.ledger.answer_decision(&edge.rows, &at, &id, digest, answer).await?;
+    let mut shown = view(&decision, now);
     shown["created"] = json!(created);
     Ok(Json(shown))
 }

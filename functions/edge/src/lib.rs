@@ -19,7 +19,7 @@ use axum::Router;
 use axum::routing::{get, post, put};
 use keel_ledger::Ledger;
 use keel_ledger::dynamo::Dynamo;
-use keel_plugins::Reach;
+use keel_plugins::EgressPolicy;
 use keel_settings::{Secrets, Settings};
 use keel_web::service::gated;
 use keel_web::{Auth, Scope};
@@ -38,7 +38,7 @@ pub struct Edge {
     /// Where their secrets go.
     pub secrets: Arc<dyn Secrets>,
     /// How far the addresses of their models and plugins may lead.
-    pub reach: Reach,
+    pub egress: EgressPolicy,
     /// Who calls.
     pub auth: Auth,
     /// What works in this deployment (W2).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_sdk_secretsmanager::Client as SecretsManager;
 use keel_fn_edge::{Edge, Features, router};
 use keel_lambda::{Setup, behind_gateway};
-use keel_plugins::Reach;
+use keel_plugins::EgressPolicy;
 use keel_settings::Settings;
 use keel_settings::secrets::AwsSecrets;
 use keel_web::service::finish;
@@ -19,7 +19,7 @@ async fn main() -> Result<(), lambda_http::Error> {
         rows: setup.dynamo.clone(),
         settings: Settings::new(setup.dynamo.clone()),
         secrets: Arc::new(secrets),
-        reach: Reach { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") },
+        egress: EgressPolicy { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") },
         auth: setup.auth(),
         features: Features { stream: setup.flag("KEEL_STREAM"), owners: setup.flag("KEEL_OWNERS") },
     };

@@ -60,7 +60,7 @@ pub(crate) async fn put(
     let plugin = read(&name, &body)?;
     plugin.check()?;
     if let PluginKind::Http { url, .. } | PluginKind::Mcp { url, .. } = &plugin.kind {
-        edge.reach.admit(url).map_err(|bad| Problem::member("/url", bad.to_string()))?;
+        edge.egress.admit(url).map_err(|bad| Problem::member("/url", bad.to_string()))?;
     }
     for (number, tool) in plugin.tools().iter().enumerate() {
         let pointer = format!("/tools/{number}/parameters");

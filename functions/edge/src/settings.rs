@@ -37,7 +37,7 @@ pub(crate) async fn put_models(
     for (name, model) in &models.models {
         if let Some(url) = &model.url {
             let pointer = format!("/models/{name}/url");
-            edge.reach.admit(url).map_err(|bad| Problem::member(&pointer, bad.to_string()))?;
+            edge.egress.admit(url).map_err(|bad| Problem::member(&pointer, bad.to_string()))?;
         }
     }
     edge.settings.set_models(&caller.tenant, &models).await?;

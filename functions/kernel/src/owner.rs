@@ -142,7 +142,7 @@ pub(crate) async fn partial(
     head.check_open()?;
     head.check_lease(&token)?; // a fenced owner says nothing to readers either
     owners.rows.put_partial(&at, owners.ledger.env().now(), &chunk).await?;
-    owners.ledger.wakes().notify(&at);
+    owners.ledger.notifier().notify(&at);
     Ok(Json(json!({ "index": chunk.index })))
 }
 

@@ -8,8 +8,8 @@ use keel_kernel::{Head, Payload, SessionId, StateOwner, TenantId};
 use keel_lambda::behind_gateway;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::{ApiKeyRow, Meta};
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
 use keel_web::auth::{ApiKey, Auth};
 use keel_web::service::finish;
@@ -34,7 +34,7 @@ async fn owners() -> Owners {
     let ledger = Ledger::new(
         store,
         Arc::new(hints),
-        Wakes::none(),
+        CommitNotifier::none(),
         env,
         LedgerConfig { lease_ms: 0, ..LedgerConfig::default() },
     );

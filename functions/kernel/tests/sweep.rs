@@ -8,8 +8,8 @@ use keel_fn_kernel::sweep::{Sweeper, Swept};
 use keel_kernel::{Head, Millis, OwnerId, Payload, SessionId, StateOwner, TenantId, caps};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::{Hint, LocalHints};
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env, Ledger, LedgerConfig, SessionKey, SystemEnv};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -49,7 +49,7 @@ impl World {
     fn ledger(&self, later_ms: u64) -> Ledger {
         let config = LedgerConfig { lease_ms: 10_000, ..LedgerConfig::default() };
         let (store, hints) = (Arc::new(self.rows.clone()), Arc::new(self.hints.clone()));
-        Ledger::new(store, hints, Wakes::none(), Arc::new(Later(later_ms)), config)
+        Ledger::new(store, hints, CommitNotifier::none(), Arc::new(Later(later_ms)), config)
     }
 
     /// A session with a pending run, whose hint is lost.

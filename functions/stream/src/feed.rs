@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use keel_kernel::approval::{Approval, Standing};
+use keel_kernel::decision::{Decision, DecisionState};
 use keel_kernel::event::Facts;
 use keel_kernel::{DedupeKey, Epoch, Event, Head, Kind, Seq};
 use keel_ledger::dynamo::PartialChunk;
+use keel_ledger::notifier::CommitSubscription;
 use keel_ledger::port::{Consistency, EventPage};
-use keel_ledger::wakes::Listener;
 use keel_ledger::{LedgerError, SessionKey, metric};
 use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::together::Together;
+use crate::single_flight::SingleFlight;
 use crate::{Pace, Streams, frame};
 
 /// Between heartbeats. With the longest look behind it, still at most 10 s (R5).
@@ -33,16 +33,16 @@ const PATIENCE: u32 = 5;
 /// The looks of this process's readers, which they take together.
 #[derive(Default)]
 pub(crate) struct Looks {
-    events: Together<(SessionKey, Seq), EventPage>,
-    partials: Together<(SessionKey, String), Vec<(String, PartialChunk)>>,
-    decisions: Together<(SessionKey, String), Option<Approval>>,
+    events: SingleFlight<(SessionKey, Seq), EventPage>,
+    partials: SingleFlight<(SessionKey, String), Vec<(String, PartialChunk)>>,
+    decisions: SingleFlight<(SessionKey, String), Option<Decision>>,
 }
 
 pub(crate) struct Feed {
     streams: Streams,
     looks: Arc<Looks>,
     at: SessionKey,
-    ear: Listener,
+    ear: CommitSubscription,
     drain: watch::Receiver<bool>,
     cursor: Seq,
     partials: Option<Partials>,
@@ -176,7 +176,7 @@ impl Feed {
         wanted: Wanted,
         deadline: Option<Instant>,
     ) -> Result<Feed, Problem> {
-        let ear = streams.ledger.wakes().subscribe(&at);
+        let ear = streams.ledger.notifier().subscribe(&at);
         let partials = match wanted.partials {
             false => None,
             true => {
@@ -317,14 +317,14 @@ impl Feed {
     /// H2: announces each decision once to this reader. No frame of it has an id: it is no part of the ledger.
     async fn look_for_decisions(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         for call in self.waiting.due(Instant::now()) {
-            let id = Approval::id_of(&self.at.session, &call);
+            let id = Decision::id_of(&self.at.session, &call);
             // What a stream sees may be a moment old: it asks again.
-            let read = || self.streams.rows.approval(&self.at, &id, Consistency::Eventual);
+            let read = || self.streams.rows.decision(&self.at, &id, Consistency::Eventual);
             let found = self.looks.decisions.ask((self.at.clone(), id.clone()), read).await?;
-            let Some(approval) = &*found else { continue };
+            let Some(decision) = &*found else { continue };
             let now = self.streams.ledger.env().now();
-            if matches!(approval.standing(now), Standing::Open(_)) {
-                frame::decision(out, approval, now);
+            if matches!(decision.state(now), DecisionState::Open(_)) {
+                frame::decision(out, decision, now);
             }
             self.waiting.announced.insert(call);
         }
@@ -336,7 +336,7 @@ impl Feed {
     }
 
     async fn head(&self) -> Result<Head, Problem> {
-        self.streams.rows.glance(&self.at).await?.ok_or_else(Problem::no_session)
+        self.streams.rows.head_eventual(&self.at).await?.ok_or_else(Problem::no_session)
     }
 
     async fn look_for_partials(&mut self, out: &mut BytesMut) -> Result<(), Problem> {

@@ -3,7 +3,7 @@
 //! never sent (R5).
 
 use bytes::{BufMut as _, BytesMut};
-use keel_kernel::approval::Approval;
+use keel_kernel::decision::Decision;
 use keel_kernel::{Event, Millis};
 use keel_ledger::dynamo::PartialChunk;
 use serde_json::json;
@@ -34,8 +34,8 @@ pub(crate) fn partial(out: &mut BytesMut, chunk: &PartialChunk) {
 }
 
 /// H2: a call waits for a person.
-pub(crate) fn decision(out: &mut BytesMut, approval: &Approval, now: Millis) {
-    let data = keel_web::decision::view(approval, now);
+pub(crate) fn decision(out: &mut BytesMut, decision: &Decision, now: Millis) {
+    let data = keel_web::decision::view(decision, now);
     out.put_slice(format!("event: decision.opened\ndata: {data}\n\n").as_bytes());
 }
 

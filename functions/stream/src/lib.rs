@@ -7,7 +7,7 @@
 mod feed;
 mod frame;
 mod pace;
-mod together;
+mod single_flight;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! is the call's result. Its id comes from the call, so whoever holds the parent's run finds the same child.
 
 use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
-use keel_agent::{DeskError, Standing};
+use keel_agent::{CallState, SessionPortError};
 use keel_kernel::budget::Budget;
 use keel_kernel::event::ToolCall;
 use keel_kernel::head::FailReason;
@@ -14,7 +14,7 @@ use keel_ledger::{Ledger, LedgerError, SessionKey, Store as _};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::desk::{desk_error, store_error};
+use crate::session_port::{port_error, store_error};
 
 /// The tool's name.
 pub const NAME: &str = "agent";
@@ -70,7 +70,11 @@ impl Children<'_> {
     }
 
     /// Where a call of the tool stands.
-    pub(crate) async fn standing(&self, call: &ToolCall, parent: &Head) -> Result<Standing, DeskError> {
+    pub(crate) async fn call_state(
+        &self,
+        call: &ToolCall,
+        parent: &Head,
+    ) -> Result<CallState, SessionPortError> {
         let child = self.of(call);
         let head = self.rows.head(&child).await.map_err(store_error)?;
         match head {
@@ -78,10 +82,10 @@ impl Children<'_> {
             Some(head) => match (head.run.status, head.run.reason) {
                 (RunStatus::Idle, _) if head.closed => Ok(failed("it was closed")),
                 // It was made, and not told its task yet.
-                (RunStatus::Idle, _) => Ok(Standing::Unopened),
+                (RunStatus::Idle, _) => Ok(CallState::Unopened),
                 (RunStatus::Pending | RunStatus::Running | RunStatus::Waiting, _) => {
                     self.share(&child, &head, parent).await?;
-                    Ok(Standing::Waits(WaitReason::Child, None))
+                    Ok(CallState::Waits(WaitReason::Child, None))
                 }
                 (RunStatus::Done, _) => self.answer(&child, &head).await,
                 (RunStatus::Failed, Some(FailReason::Cancelled)) => Ok(failed("it was cancelled")),
@@ -94,19 +98,19 @@ impl Children<'_> {
     }
 
     /// H5: a child that has spent what it was given gets more where its parent has more since.
-    async fn share(&self, child: &SessionKey, head: &Head, parent: &Head) -> Result<(), DeskError> {
+    async fn share(&self, child: &SessionKey, head: &Head, parent: &Head) -> Result<(), SessionPortError> {
         let rest = rest(parent);
         if !head.is_spent() || rest.is_reached(head.ledger.spent) {
             return Ok(());
         }
         match self.ledger.set_budget(child, rest).await {
             Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // closed meanwhile
-            Err(error) => Err(desk_error(error)),
+            Err(error) => Err(port_error(error)),
         }
     }
 
-    async fn may_begin(&self, call: &ToolCall, parent: &Head) -> Result<Standing, DeskError> {
-        let refuse = |why: String| Ok(Standing::Known(ToolOutput::error(why)));
+    async fn may_begin(&self, call: &ToolCall, parent: &Head) -> Result<CallState, SessionPortError> {
+        let refuse = |why: String| Ok(CallState::Known(ToolOutput::error(why)));
         let Some(task) = call.arguments["task"].as_str().filter(|task| !task.trim().is_empty()) else {
             return refuse("not run: the arguments want a task, as text".to_owned());
         };
@@ -121,27 +125,27 @@ impl Children<'_> {
             return refuse(format!("not run: a session may have {CHILDREN_MAX} agents"));
         }
         if parent.is_spent() {
-            return Ok(Standing::Waits(WaitReason::Budget, None)); // H5: a child would have nothing to spend
+            return Ok(CallState::Waits(WaitReason::Budget, None)); // H5: a child would have nothing to spend
         }
-        Ok(Standing::Unopened)
+        Ok(CallState::Unopened)
     }
 
     /// The child's last answer.
-    async fn answer(&self, child: &SessionKey, head: &Head) -> Result<Standing, DeskError> {
+    async fn answer(&self, child: &SessionKey, head: &Head) -> Result<CallState, SessionPortError> {
         let last = head.ledger.last_answer;
         if last == Seq::ZERO {
             return Ok(failed("it gave no answer"));
         }
         let page = self.ledger.events(child, Seq(last.0 - 1), 1, Consistency::Strong).await;
-        let events = page.map_err(desk_error)?.events;
+        let events = page.map_err(port_error)?.events;
         let blocks = events.first().and_then(|event| event.payload.get("content")?.as_array().cloned());
         let texts = blocks.into_iter().flatten();
         let text: String = texts.filter_map(|block| block["text"].as_str().map(str::to_owned)).collect();
-        Ok(Standing::Known(ToolOutput::of(text)))
+        Ok(CallState::Known(ToolOutput::of(text)))
     }
 
     /// Makes the child and tells it its task. Doing it again finds what is there.
-    pub(crate) async fn begin(&self, call: &ToolCall, parent: &Head) -> Result<(), DeskError> {
+    pub(crate) async fn begin(&self, call: &ToolCall, parent: &Head) -> Result<(), SessionPortError> {
         let child = self.of(call);
         let now = self.ledger.env().now();
         let text = |name: &str, most: usize| {
@@ -170,11 +174,11 @@ impl Children<'_> {
         };
         self.rows.create(&child, &meta, &head).await.map_err(store_error)?;
         let task = json!({ "text": call.arguments["task"], "from": self.parent.session });
-        let payload = Payload::from_value(&task).map_err(DeskError::Refused)?;
+        let payload = Payload::from_value(&task).map_err(SessionPortError::Refused)?;
         let key = DedupeKey::parse("task").expect("visible ASCII");
-        self.ledger.input(&child, payload, Some(key)).await.map_err(desk_error)?;
+        self.ledger.input(&child, payload, Some(key)).await.map_err(port_error)?;
         // Whoever closes or cancels the parent from now on finds the child; who did so before may not have (H4).
-        let parent = self.ledger.head(self.parent).await.map_err(desk_error)?;
+        let parent = self.ledger.head(self.parent).await.map_err(port_error)?;
         if parent.closed || !parent.ledger.open_calls.contains(&call.id) {
             return self.cancel(call).await;
         }
@@ -182,16 +186,16 @@ impl Children<'_> {
     }
 
     /// Cancels the child, if it was begun.
-    pub(crate) async fn cancel(&self, call: &ToolCall) -> Result<(), DeskError> {
+    pub(crate) async fn cancel(&self, call: &ToolCall) -> Result<(), SessionPortError> {
         match self.ledger.cancel(&self.of(call)).await {
             Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // never begun, or closed
-            Err(error) => Err(desk_error(error)),
+            Err(error) => Err(port_error(error)),
         }
     }
 }
 
-fn failed(why: &str) -> Standing {
-    Standing::Known(ToolOutput::error(format!("the agent gave no answer: {why}")))
+fn failed(why: &str) -> CallState {
+    CallState::Known(ToolOutput::error(format!("the agent gave no answer: {why}")))
 }
 
 /// H5: a child may spend what its parent has left when it is begun, or when its parent is given more. What it spends is

@@ -4,9 +4,9 @@
 //! A hint that comes twice, late or for nothing fails to claim and is dropped.
 
 pub mod children;
-mod desk;
-mod equip;
-mod settings;
+mod resources;
+mod session_port;
+mod tenant_resources;
 mod waits;
 mod watch;
 
@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use keel_agent::tool::{ToolOutput, ToolSpec};
-use keel_agent::{Desk as _, DeskError, Ended, Ports, RunContext, SettleAnswer, Signals, Tools};
+use keel_agent::{
+    Ended, Ports, RunContext, SessionPort as _, SessionPortError, SettleResult, Signals, Tools,
+};
 use keel_kernel::OwnerId;
 use keel_kernel::event::ToolCall;
 use keel_kernel::run::{NotClaimable, Outcome};
@@ -24,9 +26,9 @@ use keel_ledger::sessions::Meta;
 use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey, StoreError};
 use tokio::time::Instant;
 
-use desk::{Known, LedgerDesk};
-pub use equip::{Equip, Equipped, NotEquipped, Plain};
-pub use settings::{Adds, FromSettings};
+pub use resources::{AttemptResources, FixedResources, MissingResources, ResourceSource};
+use session_port::{Known, LedgerSessionPort};
+pub use tenant_resources::{ConfigureModel, TenantResources};
 use waits::{SessionWaits, TenantSpending};
 use watch::Watcher;
 
@@ -96,7 +98,7 @@ pub enum WorkerError {
     Row(#[from] StoreError),
     /// The loop broke off.
     #[error("the attempt broke off")]
-    Desk(#[from] DeskError),
+    SessionPort(#[from] SessionPortError),
 }
 
 /// A worker.
@@ -107,7 +109,7 @@ pub struct Worker {
     /// Sessions as described, partials, glances at heads.
     pub rows: Dynamo,
     /// What each attempt works with.
-    pub equip: Arc<dyn Equip>,
+    pub resources: Arc<dyn ResourceSource>,
     /// What it may do.
     pub config: WorkerConfig,
     /// Turns true when every run must be handed over (SIGTERM).
@@ -131,8 +133,13 @@ impl Worker {
         let meta = self.rows.session(at).await?.map(|session| session.meta);
         let token = claimed.token.clone();
         let known = Known::new(claimed.head.clone());
-        let desk =
-            LedgerDesk::new(self.ledger.clone(), self.rows.clone(), at.clone(), token.clone(), known.clone());
+        let session_port = LedgerSessionPort::new(
+            self.ledger.clone(),
+            self.rows.clone(),
+            at.clone(),
+            token.clone(),
+            known.clone(),
+        );
         tracing::info!(
             tenant = %at.tenant, session = %at.session, epoch = token.epoch.0,
             attempt = claimed.head.run.attempts, "an attempt begins"
@@ -142,11 +149,17 @@ impl Worker {
         let (signals, told) = tokio::sync::watch::channel(Signals { cancel, ..Signals::default() });
         let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
         let attempt = async {
-            match self.equip.equip(at, meta.as_ref()).await {
-                Ok(equipped) => {
-                    self.work(at, &claimed, Equipment { equipped, meta, desk: &desk, known }, told).await
+            match self.resources.resources(at, meta.as_ref()).await {
+                Ok(resources) => {
+                    self.work(
+                        at,
+                        &claimed,
+                        Equipment { resources, meta, session_port: &session_port, known },
+                        told,
+                    )
+                    .await
                 }
-                Err(error) => self.fail(at, &claimed, &desk, &error).await,
+                Err(error) => self.fail(at, &claimed, &session_port, &error).await,
             }
         };
         // The lease is kept from the claim on: models and tools of one's own may take their time to say what they are.
@@ -169,11 +182,11 @@ impl Worker {
         equipment: Equipment<'_>,
         told: tokio::sync::watch::Receiver<Signals>,
     ) -> Result<Ended, WorkerError> {
-        let Equipment { equipped, meta, desk, known } = equipment;
-        let run = self.context(claimed, meta.as_ref(), &equipped);
-        let tools = WithAgents(&*equipped.tools);
+        let Equipment { resources, meta, session_port, known } = equipment;
+        let run = self.context(claimed, meta.as_ref(), &resources);
+        let tools = WithAgents(&*resources.tools);
         let policies = tools.specs().into_iter().map(|spec| (spec.name, spec.policy)).collect();
-        let tenant = match equipped.budget {
+        let tenant = match resources.budget {
             None => None,
             Some(budget) => {
                 let month = keel_settings::month(self.ledger.env().now());
@@ -188,18 +201,23 @@ impl Worker {
             tenant,
         );
         let new_id = || self.ledger.env().unique();
-        let ports =
-            Ports { desk, provider: &*equipped.provider, tools: &tools, waits: &waits, new_id: &new_id };
+        let ports = Ports {
+            session: session_port,
+            provider: &*resources.provider,
+            tools: &tools,
+            waits: &waits,
+            new_id: &new_id,
+        };
         Ok(keel_agent::answer(ports, &run, told).await?)
     }
 
-    /// An attempt without its equipment fails like any other, and says why.
+    /// An attempt without its resources fails like any other, and says why.
     async fn fail(
         &self,
         at: &SessionKey,
         claimed: &Claimed,
-        desk: &LedgerDesk,
-        error: &NotEquipped,
+        session_port: &LedgerSessionPort,
+        error: &MissingResources,
     ) -> Result<Ended, WorkerError> {
         tracing::warn!(
             tenant = %at.tenant, session = %at.session, error = error as &dyn std::error::Error,
@@ -208,9 +226,9 @@ impl Worker {
         let run = &claimed.head.run;
         let outcome = Outcome::Failed { backoff_ms: self.backoff(run.attempts) };
         let summary = keel_agent::not_begun(run.attempts, &error.what);
-        match desk.settle(outcome, vec![summary], None).await {
-            Ok(SettleAnswer::Settled(status)) => Ok(Ended::Settled(status)),
-            Ok(SettleAnswer::Moved) | Err(DeskError::Lost) => Ok(Ended::Lost),
+        match session_port.settle(outcome, vec![summary], None).await {
+            Ok(SettleResult::Settled(status)) => Ok(Ended::Settled(status)),
+            Ok(SettleResult::Moved) | Err(SessionPortError::Lost) => Ok(Ended::Lost),
             Err(error) => Err(error.into()),
         }
     }
@@ -220,17 +238,17 @@ impl Worker {
         self.ledger.env().pick(full / 2..=full)
     }
 
-    fn context(&self, claimed: &Claimed, meta: Option<&Meta>, equipped: &Equipped) -> RunContext {
+    fn context(&self, claimed: &Claimed, meta: Option<&Meta>, resources: &AttemptResources) -> RunContext {
         let run = &claimed.head.run;
         RunContext {
             watermark: run.watermark,
             attempt: run.attempts,
             max_attempts: claimed.head.max_attempts,
             max_turns: self.config.max_turns,
-            model: equipped.model.clone(),
+            model: resources.model.clone(),
             system: meta.and_then(|meta| meta.system.clone()),
             backoff_ms: self.backoff(run.attempts),
-            window: equipped.window,
+            window: resources.window,
             compact: claimed.head.compact,
         }
     }
@@ -252,10 +270,10 @@ impl Tools for WithAgents<'_> {
     }
 }
 
-/// What an attempt works with, and its desk.
+/// What an attempt works with, and its session port.
 struct Equipment<'a> {
-    equipped: Equipped,
+    resources: AttemptResources,
     meta: Option<Meta>,
-    desk: &'a LedgerDesk,
+    session_port: &'a LedgerSessionPort,
     known: Arc<Known>,
 }

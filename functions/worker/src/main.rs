@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
 use keel_agent::tool::builtin::Builtin;
-use keel_fn_worker::{FromSettings, Message, Plain, Worker, WorkerConfig};
+use keel_fn_worker::{FixedResources, Message, TenantResources, Worker, WorkerConfig};
 use keel_lambda::{Setup, Shutdown};
 use keel_ledger::Env as _;
 use keel_ledger::hints::{Hint, SqsHints};
 use keel_ledger::trace::Trace;
-use keel_models::Choice;
-use keel_plugins::{Caller, Reach};
+use keel_models::ProviderConfig;
+use keel_plugins::{EgressPolicy, PluginClient};
 use keel_settings::Settings;
 use keel_settings::secrets::AwsSecrets;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Error> {
     let worker = Worker {
         ledger: setup.ledger(),
         rows: setup.dynamo.clone(),
-        equip: Arc::new(equip(&setup).await?),
+        resources: Arc::new(resources(&setup).await?),
         config: WorkerConfig::default(),
         drain: shutdown.drain(),
     };
@@ -59,24 +59,24 @@ async fn main() -> Result<(), Error> {
 }
 
 /// Models and tools from the tenants' settings; the deployment's own model where a tenant has set none.
-async fn equip(setup: &Setup) -> Result<FromSettings, Error> {
+async fn resources(setup: &Setup) -> Result<TenantResources, Error> {
     let manager = aws_sdk_secretsmanager::Client::new(&setup.aws);
     let secrets = Arc::new(AwsSecrets::new(manager, setup.required("KEEL_SECRETS_PREFIX")?));
-    let reach = Reach { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") };
+    let egress = EgressPolicy { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") };
     let lambda = aws_sdk_lambda::Client::new(&setup.aws);
-    let caller = Arc::new(Caller::new(reach, secrets.clone(), Some(lambda))?);
-    let own = Plain {
+    let caller = Arc::new(PluginClient::new(egress, secrets.clone(), Some(lambda))?);
+    let own = FixedResources {
         provider: model(setup).await?.connect()?,
         tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
     };
     let bedrock = aws_sdk_bedrockruntime::Client::new(&setup.aws);
-    let adds = Box::new(move |choice| Choice { bedrock: Some(bedrock.clone()), ..choice });
-    Ok(FromSettings::new(Settings::new(setup.dynamo.clone()), secrets, caller, reach, own, adds))
+    let configure = Box::new(move |choice| ProviderConfig { bedrock: Some(bedrock.clone()), ..choice });
+    Ok(TenantResources::new(Settings::new(setup.dynamo.clone()), secrets, caller, egress, own, configure))
 }
 
 /// `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`; the key from the secret that `KEEL_PROVIDER_SECRET` names. Read at
 /// init: a cold start can pay for it, and a key that was rotated comes with the next environment.
-async fn model(setup: &Setup) -> Result<Choice, Error> {
+async fn model(setup: &Setup) -> Result<ProviderConfig, Error> {
     let key = match setup.text("KEEL_PROVIDER_SECRET") {
         None => None,
         Some(id) => {
@@ -84,13 +84,13 @@ async fn model(setup: &Setup) -> Result<Choice, Error> {
             secrets.get_secret_value().secret_id(id).send().await?.secret_string.map(SecretString::from)
         }
     };
-    Ok(Choice {
+    Ok(ProviderConfig {
         provider: setup.text("KEEL_PROVIDER").unwrap_or_else(|| "fake".to_owned()),
         url: setup.text("KEEL_PROVIDER_URL"),
         model: setup.text("KEEL_MODEL"),
         key,
         bedrock: Some(aws_sdk_bedrockruntime::Client::new(&setup.aws)),
-        ..Choice::default()
+        ..ProviderConfig::default()
     })
 }
 

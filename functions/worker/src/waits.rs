@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use keel_agent::provider::Usage;
 use keel_agent::tool::{Policy, ToolOutput};
-use keel_agent::waits::Reached;
-use keel_agent::{DeskError, Standing, Waits};
-use keel_kernel::approval::{self, Answer, Approval, Say};
+use keel_agent::waits::BudgetReached;
+use keel_agent::{CallState, SessionPortError, Waits};
 use keel_kernel::budget::Budget;
+use keel_kernel::decision::{self, Decision, DecisionAnswer, Verdict};
 use keel_kernel::event::{Spent, ToolCall, micros};
 use keel_kernel::{LeaseToken, Millis, WaitReason};
 use keel_ledger::dynamo::Dynamo;
@@ -19,7 +19,7 @@ use keel_ledger::{Ledger, LedgerError, SessionKey};
 use keel_settings::month;
 
 use crate::children::{self, Children};
-use crate::desk::{Known, desk_error, store_error};
+use crate::session_port::{Known, port_error, store_error};
 
 /// How long a run that met its tenant's budget waits before it looks again, in milliseconds: nobody tells it.
 const TENANT_LOOK_MS: u64 = 300_000;
@@ -72,8 +72,8 @@ impl SessionWaits {
     }
 
     /// H1: the head as of now, before anything that the run may wait for is looked at.
-    async fn look(&self) -> Result<(), DeskError> {
-        let head = self.ledger.head(&self.at).await.map_err(desk_error)?;
+    async fn look(&self) -> Result<(), SessionPortError> {
+        let head = self.ledger.head(&self.at).await.map_err(port_error)?;
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = head.run.nudges;
         self.known.remember(head);
         Ok(())
@@ -83,70 +83,70 @@ impl SessionWaits {
         self.policies.get(&call.name).cloned().unwrap_or_default()
     }
 
-    async fn standing(&self, call: &ToolCall) -> Result<Standing, DeskError> {
+    async fn call_state(&self, call: &ToolCall) -> Result<CallState, SessionPortError> {
         let policy = self.policy(call);
         if policy.asks(&call.arguments) {
-            let id = Approval::id_of(&self.at.session, &call.id);
-            let Some(approval) =
-                self.rows.approval(&self.at, &id, Consistency::Strong).await.map_err(store_error)?
+            let id = Decision::id_of(&self.at.session, &call.id);
+            let Some(decision) =
+                self.rows.decision(&self.at, &id, Consistency::Strong).await.map_err(store_error)?
             else {
-                return Ok(Standing::Unopened);
+                return Ok(CallState::Unopened);
             };
-            return Ok(match approval.standing(self.ledger.env().now()) {
-                approval::Standing::Open(until) => Standing::Waits(WaitReason::Decision, Some(until)),
-                approval::Standing::Given(answer) => given(answer),
-                approval::Standing::Expired => {
-                    self.rows.unlist_approval(&self.at, &approval).await.map_err(store_error)?;
-                    Standing::Known(ToolOutput::error("not run: nobody agreed to it in time"))
+            return Ok(match decision.state(self.ledger.env().now()) {
+                decision::DecisionState::Open(until) => CallState::Waits(WaitReason::Decision, Some(until)),
+                decision::DecisionState::Answered(answer) => given(answer),
+                decision::DecisionState::Expired => {
+                    self.rows.unlist_decision(&self.at, &decision).await.map_err(store_error)?;
+                    CallState::Known(ToolOutput::error("not run: nobody agreed to it in time"))
                 }
             });
         }
         if call.name == children::NAME {
-            return self.children().standing(call, &self.known.get()).await;
+            return self.children().call_state(call, &self.known.get()).await;
         }
-        Ok(Standing::Ready(None))
+        Ok(CallState::Ready(None))
     }
 }
 
 /// What an answer makes of a call (H2, H3).
-fn given(answer: &Answer) -> Standing {
+fn given(answer: &DecisionAnswer) -> CallState {
     let comment = answer.comment.as_deref().map_or(String::new(), |comment| format!(": {comment}"));
-    match &answer.say {
-        Say::Allow => Standing::Ready(None),
-        Say::Edit { arguments } => Standing::Ready(Some(arguments.clone())),
-        Say::Deny => Standing::Known(ToolOutput::error(format!("not run: a person said no{comment}"))),
+    match &answer.verdict {
+        Verdict::Allow => CallState::Ready(None),
+        Verdict::Edit { arguments } => CallState::Ready(Some(arguments.clone())),
+        Verdict::Deny => CallState::Known(ToolOutput::error(format!("not run: a person said no{comment}"))),
     }
 }
 
 #[async_trait]
 impl Waits for SessionWaits {
-    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError> {
+    async fn call_states(&self, calls: &[ToolCall]) -> Result<Vec<CallState>, SessionPortError> {
         let may_wait =
             |call: &ToolCall| call.name == children::NAME || self.policy(call).asks(&call.arguments);
         if !calls.iter().any(may_wait) {
-            return Ok(vec![Standing::Ready(None); calls.len()]); // nothing is read for what cannot wait
+            return Ok(vec![CallState::Ready(None); calls.len()]); // nothing is read for what cannot wait
         }
         self.look().await?;
-        let mut standings = Vec::with_capacity(calls.len());
+        let mut call_states = Vec::with_capacity(calls.len());
         for call in calls {
-            standings.push(self.standing(call).await?);
+            call_states.push(self.call_state(call).await?);
         }
-        Ok(standings)
+        Ok(call_states)
     }
 
-    async fn open(&self, call: &ToolCall) -> Result<(), DeskError> {
+    async fn open(&self, call: &ToolCall) -> Result<(), SessionPortError> {
         let policy = self.policy(call);
         if !policy.asks(&call.arguments) {
             return self.children().begin(call, &self.known.get()).await;
         }
         let now = self.ledger.env().now();
-        let approval = Approval::open(&self.at.session, call, now, policy.approval_ms);
-        self.rows.open_approval(&self.at, &approval).await.map_err(store_error)?;
-        self.ledger.wakes().notify(&self.at);
+        let decision = Decision::open(&self.at.session, call, now, policy.approval_ms);
+        self.rows.open_decision(&self.at, &decision).await.map_err(store_error)?;
+        self.ledger.notifier().notify(&self.at);
         Ok(())
     }
 
-    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), DeskError> {
+    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), SessionPortError> {
         for call in calls {
             if call.name == children::NAME {
                 self.children().cancel(call).await?;
@@ -154,33 +154,33 @@ impl Waits for SessionWaits {
             if !self.policy(call).asks(&call.arguments) {
                 continue;
             }
-            let id = Approval::id_of(&self.at.session, &call.id);
-            let answer = Answer {
-                say: Say::Deny,
+            let id = Decision::id_of(&self.at.session, &call.id);
+            let answer = DecisionAnswer {
+                verdict: Verdict::Deny,
                 comment: Some("the run was cancelled".to_owned()),
                 by: "keel".to_owned(),
                 at_ms: self.ledger.env().now().0,
             };
-            let digest = approval::digest_of(&call.arguments);
-            match self.ledger.answer_approval(&self.rows, &self.at, &id, &digest, answer).await {
+            let digest = decision::digest_of(&call.arguments);
+            match self.ledger.answer_decision(&self.rows, &self.at, &id, &digest, answer).await {
                 Ok(_) | Err(LedgerError::Refused(_)) => {} // never opened, answered, or expired
-                Err(error) => return Err(desk_error(error)),
+                Err(error) => return Err(port_error(error)),
             }
         }
         Ok(())
     }
 
-    async fn spent(&self) -> Result<Option<Reached>, DeskError> {
+    async fn budget_reached(&self) -> Result<Option<BudgetReached>, SessionPortError> {
         if self.known.get().is_spent() {
             self.look().await?;
             if self.known.get().is_spent() {
-                return Ok(Some(Reached { until: None }));
+                return Ok(Some(BudgetReached { until: None }));
             }
         }
         if self.tenant.as_ref().is_some_and(TenantSpending::is_reached) {
             self.look().await?;
             let until = self.ledger.env().now().plus(TENANT_LOOK_MS);
-            return Ok(Some(Reached { until: Some(until) }));
+            return Ok(Some(BudgetReached { until: Some(until) }));
         }
         Ok(None)
     }
@@ -202,8 +202,8 @@ impl Waits for SessionWaits {
         }
     }
 
-    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, DeskError> {
+    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, SessionPortError> {
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        self.ledger.park(&self.at, &self.token, seen, reason, until).await.map_err(desk_error)
+        self.ledger.park(&self.at, &self.token, seen, reason, until).await.map_err(port_error)
     }
 }

@@ -34,13 +34,13 @@ impl Watcher<'_> {
             let time = if draining { Time::Stop } else { time_left(&self.worker.config, self.deadline) };
             self.tell(|signals| signals.time = time);
             let look = Duration::from_millis(env.pick(low..=high));
-            let look = tokio::time::sleep(look.min(next_bell(&self.worker.config, self.deadline)));
+            let look = tokio::time::sleep(look.min(until_next_deadline(&self.worker.config, self.deadline)));
             tokio::select! {
                 biased;
                 () = look => {}
                 Ok(_) = drain.wait_for(|drain| *drain), if !draining => continue,
             }
-            match self.worker.rows.glance(self.at).await {
+            match self.worker.rows.head_eventual(self.at).await {
                 Ok(Some(seen)) => head = seen,
                 Ok(None) => self.tell(|signals| signals.lost = true),
                 // Not seeing is no reason to stop: the next look may see, and the epoch keeps the ledger safe.
@@ -96,11 +96,11 @@ fn is_due(head: &Head, token: &LeaseToken, now: Millis, third: u64) -> bool {
 }
 
 /// How long until the time that is left means something else (S5).
-fn next_bell(config: &WorkerConfig, deadline: Option<Instant>) -> Duration {
+fn until_next_deadline(config: &WorkerConfig, deadline: Option<Instant>) -> Duration {
     let Some(deadline) = deadline else { return Duration::MAX };
     let left = deadline.saturating_duration_since(Instant::now());
-    let bells = [config.no_new_request, config.stop].into_iter().filter(|bell| *bell < left);
-    bells.map(|bell| left - bell).min().unwrap_or(Duration::MAX)
+    let deadlines = [config.no_new_request, config.stop].into_iter().filter(|limit| *limit < left);
+    deadlines.map(|limit| left - limit).min().unwrap_or(Duration::MAX)
 }
 
 fn time_left(config: &WorkerConfig, deadline: Option<Instant>) -> Time {

@@ -7,15 +7,15 @@ use keel_agent::Ended;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
-use keel_fn_worker::{Answered, NoMessage, Plain, Worker, WorkerConfig};
+use keel_fn_worker::{Answered, FixedResources, NoMessage, Worker, WorkerConfig};
 use keel_kernel::{
     DedupeKey, Head, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, Seq, SessionId, StateOwner,
     TenantId,
 };
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
 use serde_json::json;
 use tokio::sync::watch;
@@ -43,7 +43,7 @@ async fn world() -> (Worker, SessionKey, watch::Sender<bool>) {
     let ledger = Ledger::new(
         Arc::new(rows.clone()),
         Arc::new(hints),
-        Wakes::in_process(),
+        CommitNotifier::in_process(),
         Arc::new(SystemEnv),
         LedgerConfig::default(),
     );
@@ -54,8 +54,8 @@ async fn world() -> (Worker, SessionKey, watch::Sender<bool>) {
     };
     let (stop, drain) = watch::channel(false);
     let tools = Arc::new(Builtin::new(|| "noon".to_owned()));
-    let equip = Arc::new(Plain { provider: Arc::new(Fake), tools });
-    (Worker { ledger, rows, equip, config, drain }, at, stop)
+    let resources = Arc::new(FixedResources { provider: Arc::new(Fake), tools });
+    (Worker { ledger, rows, resources, config, drain }, at, stop)
 }
 
 async fn say(worker: &Worker, at: &SessionKey, text: &str) {

@@ -6,14 +6,14 @@ use keel_agent::Ended;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
-use keel_fn_worker::{Answered, NoMessage, Plain, Worker, WorkerConfig};
+use keel_fn_worker::{Answered, FixedResources, NoMessage, Worker, WorkerConfig};
 use keel_kernel::{
     DedupeKey, Head, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, SessionId, StateOwner, TenantId,
 };
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn k2_two_thousand_events_and_four_compactions_cost_what_is_kept() {
     let ledger = Ledger::new(
         store,
         Arc::new(hints),
-        Wakes::in_process(),
+        CommitNotifier::in_process(),
         Arc::new(SystemEnv),
         LedgerConfig::default(),
     );
@@ -93,9 +93,14 @@ async fn k2_two_thousand_events_and_four_compactions_cost_what_is_kept() {
     say("and now?").await;
     let (_stop, drain) = tokio::sync::watch::channel(false);
     let tools = Arc::new(Builtin::new(|| "noon".to_owned()));
-    let equip = Arc::new(Plain { provider: Arc::new(Fake), tools });
-    let worker =
-        Worker { ledger: ledger.clone(), rows: rows.clone(), equip, config: WorkerConfig::default(), drain };
+    let resources = Arc::new(FixedResources { provider: Arc::new(Fake), tools });
+    let worker = Worker {
+        ledger: ledger.clone(),
+        rows: rows.clone(),
+        resources,
+        config: WorkerConfig::default(),
+        drain,
+    };
     rows.meter().take();
     let answered = worker.answer(&at, None, &NoMessage).await.expect("the store does not fail");
     let units = rows.meter().take();

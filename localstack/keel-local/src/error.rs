@@ -19,7 +19,7 @@ pub(crate) enum StartError {
     #[error("what was left behind could not be looked for")]
     Recover(#[source] StoreError),
     #[error("the model could not be chosen")]
-    Model(#[from] keel_models::BadChoice),
+    Model(#[from] keel_models::BadProviderConfig),
     #[error("the secrets could not be opened")]
     Secrets(#[source] std::io::Error),
     #[error("the caller of plugins could not be made")]

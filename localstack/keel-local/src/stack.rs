@@ -12,14 +12,14 @@ use keel_fn_edge::{Edge, Features};
 use keel_fn_kernel::Owners;
 use keel_fn_kernel::sweep::Sweeper;
 use keel_fn_stream::{StreamConfig, Streams};
-use keel_fn_worker::{FromSettings, NoMessage, Plain, Worker, WorkerConfig};
+use keel_fn_worker::{FixedResources, NoMessage, TenantResources, Worker, WorkerConfig};
 use keel_ledger::dynamo::Dynamo;
 use keel_ledger::hints::{Hint, LocalHints};
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::ApiKeyRow;
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SystemEnv};
-use keel_models::{BadChoice, Choice};
-use keel_plugins::{Caller, Reach};
+use keel_models::{BadProviderConfig, ProviderConfig};
+use keel_plugins::{EgressPolicy, PluginClient};
 use keel_settings::Settings;
 use keel_settings::secrets::FileSecrets;
 use keel_web::Auth;
@@ -36,7 +36,7 @@ use crate::error::StartError;
 use crate::options::Options;
 
 /// Tools and models on this machine are what one tries Keel out with.
-const REACH: Reach = Reach { loopback: true, private: false };
+const EGRESS: EgressPolicy = EgressPolicy { loopback: true, private: false };
 /// How long open requests and runs may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks for expired partials.
@@ -52,7 +52,8 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let (hints, hinted) = LocalHints::channel();
     let config = LedgerConfig { lease_ms: options.lease_ms, ..LedgerConfig::default() };
     let store = Arc::new(rows.clone());
-    let ledger = Ledger::new(store, Arc::new(hints), Wakes::in_process(), Arc::new(SystemEnv), config);
+    let ledger =
+        Ledger::new(store, Arc::new(hints), CommitNotifier::in_process(), Arc::new(SystemEnv), config);
     let secrets = secrets(options)?;
     let (stop, drain) = watch::channel(false);
 
@@ -60,9 +61,9 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     if options.no_worker {
         work.spawn(drop_hints(hinted, drain.clone()));
     } else {
-        let equip = equip(options, &rows, &secrets)?;
+        let resources = resources(options, &rows, &secrets)?;
         work.spawn(answer_hints(
-            worker(options, equip, &ledger, &rows, &drain),
+            worker(options, resources, &ledger, &rows, &drain),
             hinted,
             options.invocation_ms,
         ));
@@ -115,7 +116,7 @@ fn routes(
         rows: rows.clone(),
         settings: Settings::new(rows.clone()),
         secrets: secrets.clone(),
-        reach: REACH,
+        egress: EGRESS,
         auth: auth.clone(),
         features: Features { stream: true, owners: true },
     };
@@ -140,34 +141,38 @@ fn secrets(options: &Options) -> Result<Arc<FileSecrets>, StartError> {
     opened.map(Arc::new).map_err(StartError::Secrets)
 }
 
-fn equip(options: &Options, rows: &Dynamo, secrets: &Arc<FileSecrets>) -> Result<FromSettings, StartError> {
-    let caller = Caller::new(REACH, secrets.clone(), None).map_err(StartError::Plugins)?;
+fn resources(
+    options: &Options,
+    rows: &Dynamo,
+    secrets: &Arc<FileSecrets>,
+) -> Result<TenantResources, StartError> {
+    let caller = PluginClient::new(EGRESS, secrets.clone(), None).map_err(StartError::Plugins)?;
     let tools = Arc::new(Builtin::new(|| SystemEnv.now().to_string()));
-    let own = Plain { provider: provider(options)?, tools };
-    Ok(FromSettings::new(
+    let own = FixedResources { provider: provider(options)?, tools };
+    Ok(TenantResources::new(
         Settings::new(rows.clone()),
         secrets.clone(),
         Arc::new(caller),
-        REACH,
+        EGRESS,
         own,
         Box::new(|choice| choice),
     ))
 }
 
-fn provider(options: &Options) -> Result<Arc<dyn Provider>, BadChoice> {
-    let choice = Choice {
+fn provider(options: &Options) -> Result<Arc<dyn Provider>, BadProviderConfig> {
+    let choice = ProviderConfig {
         provider: options.provider.clone(),
         url: options.provider_url.clone(),
         model: options.model.clone(),
         key: options.provider_key.clone(),
-        ..Choice::default()
+        ..ProviderConfig::default()
     };
     choice.connect()
 }
 
 fn worker(
     options: &Options,
-    equip: FromSettings,
+    resources: TenantResources,
     ledger: &Ledger,
     rows: &Dynamo,
     drain: &watch::Receiver<bool>,
@@ -181,7 +186,7 @@ fn worker(
     Worker {
         ledger: ledger.clone(),
         rows: rows.clone(),
-        equip: Arc::new(equip),
+        resources: Arc::new(resources),
         config,
         drain: drain.clone(),
     }

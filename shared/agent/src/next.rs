@@ -6,7 +6,7 @@ use keel_kernel::{Millis, WaitReason};
 use serde_json::Value;
 
 use crate::tool::ToolOutput;
-use crate::waits::{Reached, Standing};
+use crate::waits::{BudgetReached, CallState};
 
 /// How much of the invocation's time is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Time {
 
 /// What the decision depends on beside the transcript.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct AttemptState {
     /// A client asked the attempt to stop.
     pub cancel: bool,
     /// How much time is left.
@@ -34,7 +34,7 @@ pub struct Facts {
     /// The attempt is past its run's budget: a takeover of a run whose owners keep dying.
     pub exhausted: bool,
     /// H5: a budget is reached.
-    pub spent: Option<Reached>,
+    pub spent: Option<BudgetReached>,
     /// The context is to be compacted first (K).
     pub compact: bool,
 }
@@ -60,7 +60,7 @@ pub enum Next<'a> {
     /// S4a: give these calls an error result, for their arguments may be cut.
     Reject(Vec<&'a ToolCall>),
     /// Give these calls the results that are known.
-    Tell(Vec<(&'a ToolCall, ToolOutput)>),
+    CommitKnownResults(Vec<(&'a ToolCall, ToolOutput)>),
     /// Open these calls' decisions, begin their children.
     Open(Vec<&'a ToolCall>),
     /// Run these calls.
@@ -75,9 +75,9 @@ pub enum Next<'a> {
     Finish,
 }
 
-/// Decides the next action. What needs no time comes before what may have to be handed over. `standings` are those of the
+/// Decides the next action. What needs no time comes before what may have to be handed over. `call_states` are those of the
 /// open calls, in their order; a call beyond them is ready.
-pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts, standings: &[Standing]) -> Next<'a> {
+pub fn next<'a>(transcript: &Transcript<'a>, facts: &AttemptState, call_states: &[CallState]) -> Next<'a> {
     let has_time = facts.time == Time::Plenty;
     let owed = transcript.owed_turn || !transcript.presented.is_empty() || !transcript.open_calls.is_empty();
     if !owed {
@@ -100,9 +100,9 @@ pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts, standings: &[Standin
         return Next::Reject(cut);
     }
     if !transcript.open_calls.is_empty() {
-        return with_calls(transcript, standings, has_time);
+        return with_calls(transcript, call_states, has_time);
     }
-    if let Some(Reached { until }) = facts.spent {
+    if let Some(BudgetReached { until }) = facts.spent {
         return Next::Park(WaitReason::Budget, until);
     }
     if facts.turns >= facts.max_turns {
@@ -116,24 +116,24 @@ pub fn next<'a>(transcript: &Transcript<'a>, facts: &Facts, standings: &[Standin
 }
 
 /// What can be done about calls without waiting comes first; the run waits only where nothing else is left.
-fn with_calls<'a>(transcript: &Transcript<'a>, standings: &[Standing], has_time: bool) -> Next<'a> {
+fn with_calls<'a>(transcript: &Transcript<'a>, call_states: &[CallState], has_time: bool) -> Next<'a> {
     let (mut known, mut unopened, mut ready) = (Vec::new(), Vec::new(), Vec::new());
     let mut waits: Option<(WaitReason, Option<Millis>)> = None;
     for (at, open) in transcript.open_calls.iter().enumerate() {
-        match standings.get(at) {
-            Some(Standing::Known(output)) => known.push((open.call, output.clone())),
-            Some(Standing::Unopened) => unopened.push(open.call),
-            Some(Standing::Waits(reason, until)) => {
+        match call_states.get(at) {
+            Some(CallState::Known(output)) => known.push((open.call, output.clone())),
+            Some(CallState::Unopened) => unopened.push(open.call),
+            Some(CallState::Waits(reason, until)) => {
                 waits = Some(waits.map_or((*reason, *until), |(first, before)| {
                     (first.min(*reason), before.into_iter().chain(*until).min())
                 }));
             }
-            Some(Standing::Ready(edited)) => ready.push(ToRun { call: open.call, edited: edited.clone() }),
+            Some(CallState::Ready(edited)) => ready.push(ToRun { call: open.call, edited: edited.clone() }),
             None => ready.push(ToRun { call: open.call, edited: None }),
         }
     }
     if !known.is_empty() {
-        return Next::Tell(known);
+        return Next::CommitKnownResults(known);
     }
     if !unopened.is_empty() {
         return Next::Open(unopened);
@@ -152,8 +152,8 @@ mod tests {
 
     use super::*;
 
-    fn facts() -> Facts {
-        Facts { max_turns: 10, ..Facts::default() }
+    fn facts() -> AttemptState {
+        AttemptState { max_turns: 10, ..AttemptState::default() }
     }
 
     fn call() -> ToolCall {
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(next(&input, &facts(), &[]), Next::Generate);
         let owed = Transcript { owed_turn: true, ..Transcript::default() };
         assert_eq!(next(&owed, &facts(), &[]), Next::Generate); // A3
-        let spent = Facts { turns: 10, ..facts() };
+        let spent = AttemptState { turns: 10, ..facts() };
         assert!(matches!(next(&owed, &spent, &[]), Next::Fail(_)));
         assert_eq!(next(&idle, &spent, &[]), Next::Finish);
     }
@@ -192,7 +192,7 @@ mod tests {
     fn s5_nothing_is_begun_without_time_and_what_needs_none_is_done_first() {
         let call = call();
         for time in [Time::NoNewRequest, Time::Stop] {
-            let late = Facts { time, ..facts() };
+            let late = AttemptState { time, ..facts() };
             let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
             assert_eq!(next(&input, &late, &[]), Next::HandOver);
             let tools = Transcript {
@@ -204,8 +204,8 @@ mod tests {
                 Transcript { open_calls: vec![OpenCall { call: &call, cut: true }], ..Transcript::default() };
             assert_eq!(next(&cut, &late, &[]), Next::Reject(vec![&call]));
             assert_eq!(next(&Transcript::default(), &late, &[]), Next::Finish);
-            assert_eq!(next(&input, &Facts { cancel: true, ..late }, &[]), Next::Abort);
-            assert!(matches!(next(&input, &Facts { exhausted: true, ..late }, &[]), Next::Fail(_)));
+            assert_eq!(next(&input, &AttemptState { cancel: true, ..late }, &[]), Next::Abort);
+            assert!(matches!(next(&input, &AttemptState { exhausted: true, ..late }, &[]), Next::Fail(_)));
         }
     }
 }

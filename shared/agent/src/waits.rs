@@ -1,17 +1,17 @@
-//! What a run may have to wait for (H): decisions, children, budgets. A port, beside the desk.
+//! What a run may have to wait for (H): decisions, children, budgets. A port, beside the session port.
 
 use async_trait::async_trait;
 use keel_kernel::event::ToolCall;
 use keel_kernel::{Millis, WaitReason};
 use serde_json::Value;
 
-use crate::desk::DeskError;
 use crate::provider::Usage;
+use crate::session_port::SessionPortError;
 use crate::tool::ToolOutput;
 
 /// Where an open call stands.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Standing {
+pub enum CallState {
     /// It may run: as it is, or with these arguments instead (H3).
     Ready(Option<Value>),
     /// Its result is known without running it: denied, expired, or given by a child.
@@ -26,27 +26,27 @@ pub enum Standing {
 #[async_trait]
 pub trait Waits: Send + Sync {
     /// Where each of these calls stands now. What happens after this look is not missed: see [`park`](Self::park).
-    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError>;
+    async fn call_states(&self, calls: &[ToolCall]) -> Result<Vec<CallState>, SessionPortError>;
 
     /// Opens a call's decision, or begins its child. Doing it again is safe.
-    async fn open(&self, call: &ToolCall) -> Result<(), DeskError>;
+    async fn open(&self, call: &ToolCall) -> Result<(), SessionPortError>;
 
     /// H4: the calls will have no result but an error: their children are cancelled, their decisions withdrawn.
-    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), DeskError>;
+    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), SessionPortError>;
 
     /// H5: whether a budget is reached; if so, when it may have changed by itself.
-    async fn spent(&self) -> Result<Option<Reached>, DeskError>;
+    async fn budget_reached(&self) -> Result<Option<BudgetReached>, SessionPortError>;
 
     /// H5: counts what a request took.
     async fn spend(&self, usage: Usage);
 
     /// H1: parks the run. False: something happened since the last look, so look again.
-    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, DeskError>;
+    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, SessionPortError>;
 }
 
 /// H5: a budget is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reached {
+pub struct BudgetReached {
     /// When to look again although nobody says so.
     pub until: Option<Millis>,
 }
@@ -57,25 +57,25 @@ pub struct NoWaits;
 
 #[async_trait]
 impl Waits for NoWaits {
-    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError> {
-        Ok(vec![Standing::Ready(None); calls.len()])
+    async fn call_states(&self, calls: &[ToolCall]) -> Result<Vec<CallState>, SessionPortError> {
+        Ok(vec![CallState::Ready(None); calls.len()])
     }
 
-    async fn open(&self, _call: &ToolCall) -> Result<(), DeskError> {
+    async fn open(&self, _call: &ToolCall) -> Result<(), SessionPortError> {
         Ok(())
     }
 
-    async fn abandon(&self, _calls: &[ToolCall]) -> Result<(), DeskError> {
+    async fn abandon(&self, _calls: &[ToolCall]) -> Result<(), SessionPortError> {
         Ok(())
     }
 
-    async fn spent(&self) -> Result<Option<Reached>, DeskError> {
+    async fn budget_reached(&self) -> Result<Option<BudgetReached>, SessionPortError> {
         Ok(None)
     }
 
     async fn spend(&self, _usage: Usage) {}
 
-    async fn park(&self, _reason: WaitReason, _until: Option<Millis>) -> Result<bool, DeskError> {
+    async fn park(&self, _reason: WaitReason, _until: Option<Millis>) -> Result<bool, SessionPortError> {
         Ok(false)
     }
 }

@@ -1,7 +1,7 @@
 //! What a commit does to a session, decided in one place (C, I1, V, D4).
 //!
-//! [`decide`] is given the head as it was last seen. Its [`Decision`] says what to write and under which [`Guard`]s:
-//! the few facts of the head that the decision rests on. Whoever carries it out writes all of it, or, when a guard no
+//! [`decide`] is given the head as it was last seen. Its [`Transition`] says what to write and under which [`Guard`]s:
+//! the few facts of the head that the transition rests on. Whoever carries it out writes all of it, or, when a guard no
 //! longer holds, nothing, and asks again with the newer head.
 
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ pub struct KeyClaim {
     pub digest: String,
 }
 
-/// A fact of the head that a decision rests on; checked in the write that carries the decision out.
+/// A fact of the head that a transition rests on; checked in the write that carries the transition out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guard {
     /// The last seq is this one (L2, S4).
@@ -81,16 +81,16 @@ pub enum Guard {
     Run(Run),
 }
 
-/// What to tell the queue once a decision is carried out: a hint, never the truth.
+/// What to tell the queue once a transition is carried out: a hint, never the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wake {
+pub struct SendHint {
     /// Milliseconds to hold the hint back.
     pub after_ms: u64,
 }
 
 /// What to write, and under which guards.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct Transition {
     /// The head afterwards.
     pub head: Head,
     /// What must still hold of the head before.
@@ -102,13 +102,13 @@ pub struct Decision {
     /// V2: call ids of this commit's messages, which no earlier result may hold as its key.
     pub new_calls: Vec<DedupeKey>,
     /// The hint to send.
-    pub wake: Option<Wake>,
+    pub hint: Option<SendHint>,
 }
 
-impl Decision {
-    /// A decision that changes the head alone.
-    pub(crate) fn of_head(head: Head, guards: Vec<Guard>) -> Decision {
-        Decision { head, guards, events: Vec::new(), keys: Vec::new(), new_calls: Vec::new(), wake: None }
+impl Transition {
+    /// A transition that changes the head alone.
+    pub(crate) fn of_head(head: Head, guards: Vec<Guard>) -> Transition {
+        Transition { head, guards, events: Vec::new(), keys: Vec::new(), new_calls: Vec::new(), hint: None }
     }
 }
 
@@ -196,10 +196,10 @@ fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> 
 /// # Errors
 /// Refusals that [`Refusal::depends_on_head`] may only mean that this very commit was carried out before: look its keys
 /// up before answering with one (I6).
-pub fn decide(head: &Head, now: Millis, commit: &Commit) -> Result<Decision, Refusal> {
+pub fn decide(head: &Head, now: Millis, commit: &Commit) -> Result<Transition, Refusal> {
     let checked = check(commit)?;
     head.check_open()?;
-    let mut next = Decision::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open]);
+    let mut next = Transition::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open]);
     match (commit.events[0].kind.class(), &commit.lease) {
         (Class::Owner, Some(token)) => {
             head.check_lease(token)?;
@@ -226,7 +226,7 @@ pub fn decide(head: &Head, now: Millis, commit: &Commit) -> Result<Decision, Ref
 }
 
 fn append(
-    next: &mut Decision,
+    next: &mut Transition,
     now: Millis,
     new: &NewEvent,
     facts: &Facts,
@@ -246,7 +246,7 @@ fn append(
             }
             if !next.head.run.status.is_live() {
                 next.head.start_run(now);
-                next.wake = Some(Wake { after_ms: 0 });
+                next.hint = Some(SendHint { after_ms: 0 });
             }
         }
         Facts::Assistant(message) => {
@@ -293,7 +293,7 @@ fn append(
 }
 
 /// A1, V2: what a message says it saw is unanswered input, and its call ids are new.
-fn check_answer(next: &Decision, message: &AssistantMessage) -> Result<(), Refusal> {
+fn check_answer(next: &Transition, message: &AssistantMessage) -> Result<(), Refusal> {
     let ledger = &next.head.ledger;
     if let Some(seq) = message.input_seqs.iter().flatten().find(|seq| !ledger.unanswered.contains(seq)) {
         return Err(Refusal::NotUnanswered(*seq));

@@ -9,14 +9,14 @@
 //! | what may be written, by whom | [`kind`], [`event`], [`commit`] |
 //! | what a session's row holds, and when an input is answered | [`head`] |
 //! | who may work on a run, and what it becomes | [`run`] |
-//! | what a run may have to wait for | [`approval`], [`budget`] |
+//! | what a run may have to wait for | [`decision`], [`budget`] |
 //! | what a model would see | [`transcript`] |
 //! | why something was refused | [`refusal`] |
 
-pub mod approval;
 pub mod budget;
 pub mod caps;
 pub mod commit;
+pub mod decision;
 pub mod event;
 pub mod head;
 pub mod ids;
@@ -26,7 +26,7 @@ pub mod refusal;
 pub mod run;
 pub mod transcript;
 
-pub use commit::{Commit, Decision, Guard, KeyClaim, NewEvent};
+pub use commit::{Commit, Guard, KeyClaim, NewEvent, Transition};
 pub use event::{Delivery, Event, Payload};
 pub use head::{Head, Lease, LeaseToken, LedgerState, Run, RunStatus, StateOwner, WaitReason};
 pub use ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq, SessionId, TenantId};

@@ -2,7 +2,7 @@
 
 use crate::budget::Budget;
 use crate::caps;
-use crate::commit::{Commit, Decision, Guard, NewEvent, Wake, decide};
+use crate::commit::{Commit, Guard, NewEvent, SendHint, Transition, decide};
 use crate::event::Kind;
 use crate::head::{FailReason, Head, LastSettle, Lease, LeaseToken, Run, RunStatus, StateOwner, WaitReason};
 use crate::ids::{CommitId, Millis, OwnerId, Seq};
@@ -56,7 +56,7 @@ pub fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
 }
 
 /// Claims a run: epoch + 1, a new owner, attempt + 1.
-pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decision, NotClaimable> {
+pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Transition, NotClaimable> {
     claimable(head, now)?;
     let guards = vec![
         Guard::Open,
@@ -83,24 +83,24 @@ pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Decisio
     // A short lease is looked after sooner; an ordinary one leaves the index as it is.
     let until = now.plus(request.lease_ms);
     next.due = Some(head.due.map_or(until, |due| due.min(until)));
-    Ok(Decision::of_head(next, guards))
+    Ok(Transition::of_head(next, guards))
 }
 
 /// Keeps a lease.
-pub fn renew(head: &Head, now: Millis, token: &LeaseToken, lease_ms: u64) -> Result<Decision, Refusal> {
+pub fn renew(head: &Head, now: Millis, token: &LeaseToken, lease_ms: u64) -> Result<Transition, Refusal> {
     head.check_open()?;
     head.check_lease(token)?;
     let mut next = head.clone();
     if let Some(lease) = &mut next.lease {
         lease.until = lease.until.max(now.plus(lease_ms));
     }
-    Ok(Decision::of_head(next, vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch)]))
+    Ok(Transition::of_head(next, vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch)]))
 }
 
 /// S5: hands a run over. The attempt is given back, and a hint is due at once.
 ///
 /// `Ok(None)`: this token has released already.
-pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<Decision>, Refusal> {
+pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<Transition>, Refusal> {
     head.check_open()?;
     if head.lease.is_none() && head.epoch == token.epoch && head.run.status == RunStatus::Pending {
         return Ok(None);
@@ -117,9 +117,9 @@ pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<De
         next.run.attempts = next.run.attempts.saturating_sub(1);
     }
     next.due = Some(now.plus(caps::PENDING_GRACE_MS));
-    let mut decision = Decision::of_head(next, guards);
-    decision.wake = Some(Wake { after_ms: 0 });
-    Ok(Some(decision))
+    let mut transition = Transition::of_head(next, guards);
+    transition.hint = Some(SendHint { after_ms: 0 });
+    Ok(Some(transition))
 }
 
 /// H1: parks a run that can do nothing before something outside happens. The attempt is given back. `until` is when the
@@ -133,7 +133,7 @@ pub fn park(
     seen: u64,
     reason: WaitReason,
     until: Option<Millis>,
-) -> Result<Option<Decision>, Refusal> {
+) -> Result<Option<Transition>, Refusal> {
     head.check_open()?;
     head.check_lease(token)?;
     if head.run.nudges != seen || head.run.cancel.is_some() {
@@ -148,7 +148,7 @@ pub fn park(
     next.run.attempts = next.run.attempts.saturating_sub(1);
     next.run.not_before = until.unwrap_or(Millis(0));
     next.due = until;
-    Ok(Some(Decision::of_head(next, guards)))
+    Ok(Some(Transition::of_head(next, guards)))
 }
 
 /// H1: something happened that the run may wait for. A waiting run becomes pending; an owner at work must look again
@@ -157,68 +157,68 @@ pub fn park(
 /// A pending run is told as well: who claims it while this is being written might have looked before.
 ///
 /// `None`: nobody waits, now or soon.
-pub fn nudge(head: &Head, now: Millis) -> Option<Decision> {
+pub fn nudge(head: &Head, now: Millis) -> Option<Transition> {
     if head.closed || !head.run.status.is_live() {
         return None;
     }
     let mut next = head.clone();
     next.run.nudges += 1;
-    let mut wake = None;
+    let mut hint = None;
     if head.run.status == RunStatus::Waiting {
         next.resume(now);
-        wake = Some(Wake { after_ms: 0 });
+        hint = Some(SendHint { after_ms: 0 });
     }
-    let mut decision = Decision::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
-    decision.wake = wake;
-    Some(decision)
+    let mut transition = Transition::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
+    transition.hint = hint;
+    Some(transition)
 }
 
 /// H5: sets what the session may spend. A run that waits looks again where there is some.
-pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Decision>, Refusal> {
+pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Transition>, Refusal> {
     head.check_open()?;
     if head.budget == budget {
         return Ok(None);
     }
     let mut next = head.clone();
     next.budget = budget;
-    let mut wake = None;
+    let mut hint = None;
     match head.run.status {
         // Whatever it waits for: a child that spent its share may be among it.
         RunStatus::Waiting if !next.is_spent() => {
             next.resume(now);
-            wake = Some(Wake { after_ms: 0 });
+            hint = Some(SendHint { after_ms: 0 });
         }
         RunStatus::Running => next.run.nudges += 1, // it may be about to wait
         _ => {}
     }
-    let mut decision = Decision::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
-    decision.wake = wake;
-    Ok(Some(decision))
+    let mut transition = Transition::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
+    transition.hint = hint;
+    Ok(Some(transition))
 }
 
 /// K3: asks for a compaction: by the next attempt of this run, or by a run for nothing else. `Ok(None)`: it is asked for.
-pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
+pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     head.check_native()?;
     head.check_open()?;
     if head.compact && head.run.status.is_live() {
         return Ok(None);
     }
     let mut next = head.clone();
-    let mut wake = None;
+    let mut hint = None;
     if !head.run.status.is_live() {
         next.start_run(now);
-        wake = Some(Wake { after_ms: 0 });
+        hint = Some(SendHint { after_ms: 0 });
     }
     next.run.compact_next = head.run.status == RunStatus::Running;
     next.compact = true;
     let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    let mut decision = Decision::of_head(next, guards);
-    decision.wake = wake;
-    Ok(Some(decision))
+    let mut transition = Transition::of_head(next, guards);
+    transition.hint = hint;
+    Ok(Some(transition))
 }
 
 /// H4: the parent was told of the ends so far. `None`: there is nothing to tell.
-pub fn told_parent(head: &Head) -> Option<Decision> {
+pub fn told_parent(head: &Head) -> Option<Transition> {
     if !head.tells_parent {
         return None;
     }
@@ -228,7 +228,7 @@ pub fn told_parent(head: &Head) -> Option<Decision> {
         next.due = None;
     }
     // A run that ends meanwhile is another end.
-    Some(Decision::of_head(next, vec![Guard::Run(head.run.clone())]))
+    Some(Transition::of_head(next, vec![Guard::Run(head.run.clone())]))
 }
 
 /// How an attempt ended.
@@ -262,7 +262,7 @@ pub struct Settle {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settled {
     /// To be written.
-    Now(Decision),
+    Now(Transition),
     /// This token settled before, to this status (I6).
     Before(RunStatus),
 }
@@ -295,21 +295,21 @@ pub fn settle(head: &Head, now: Millis, settle: &Settle) -> Result<Settled, Refu
     if head.finished == head.epoch {
         events.retain(|event| event.kind != Kind::RunFinished); // S1: it was committed before
     }
-    let mut decision = if events.is_empty() {
+    let mut transition = if events.is_empty() {
         let lease = Guard::Lease(settle.token.owner.clone(), settle.token.epoch);
-        Decision::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open, lease])
+        Transition::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open, lease])
     } else {
         let commit = Commit { id: settle.id.clone(), lease: Some(settle.token.clone()), lease_ms: 0, events };
         decide(head, now, &commit)?
     };
     // A cancel that arrives meanwhile is either seen here or comes too late.
-    decision.guards.push(Guard::Run(head.run.clone()));
-    settle_run(&mut decision, now, settle);
-    Ok(Settled::Now(decision))
+    transition.guards.push(Guard::Run(head.run.clone()));
+    settle_run(&mut transition, now, settle);
+    Ok(Settled::Now(transition))
 }
 
-fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
-    let head = &mut decision.head;
+fn settle_run(transition: &mut Transition, now: Millis, settle: &Settle) {
+    let head = &mut transition.head;
     let given = |seq: &Seq| Some(*seq) <= head.run.watermark;
     let rest = head.ledger.owed_turn || head.ledger.unanswered.iter().any(given);
     let retries = match settle.outcome {
@@ -337,7 +337,7 @@ fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
         (RunStatus::Pending, false) => {
             head.start_run(now);
             head.run.settled = settled;
-            decision.wake = Some(Wake { after_ms: 0 });
+            transition.hint = Some(SendHint { after_ms: 0 });
         }
         (RunStatus::Pending, true) => {
             let after_ms = match outcome {
@@ -346,7 +346,7 @@ fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
             };
             head.run = Run { status, settled, not_before: now.plus(after_ms), ..head.run.clone() };
             head.due = Some(head.run.not_before.plus(caps::PENDING_GRACE_MS));
-            decision.wake = Some(Wake { after_ms });
+            transition.hint = Some(SendHint { after_ms });
         }
         (
             RunStatus::Idle | RunStatus::Running | RunStatus::Waiting | RunStatus::Done | RunStatus::Failed,
@@ -364,7 +364,7 @@ fn settle_run(decision: &mut Decision, now: Millis, settle: &Settle) {
 }
 
 /// Queues a run where input or a turn is owed. `Ok(None)`: nothing is, or a run is live.
-pub fn queue(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
+pub fn queue(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     head.check_native()?;
     head.check_open()?;
     if head.run.status.is_live() || !head.is_owed() {
@@ -373,18 +373,18 @@ pub fn queue(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
     let mut next = head.clone();
     next.start_run(now);
     let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    let mut decision = Decision::of_head(next, guards);
-    decision.wake = Some(Wake { after_ms: 0 });
-    Ok(Some(decision))
+    let mut transition = Transition::of_head(next, guards);
+    transition.hint = Some(SendHint { after_ms: 0 });
+    Ok(Some(transition))
 }
 
 /// Asks the running attempt to stop, or un-queues a pending run. A waiting run is woken to be aborted. `Ok(None)`: there
 /// is nothing to cancel (any more).
-pub fn cancel(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
+pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     head.check_native()?;
     head.check_open()?;
     let mut next = head.clone();
-    let mut wake = None;
+    let mut hint = None;
     match (head.run.status, head.run.cancel) {
         (RunStatus::Running, None) => next.run.cancel = Some(head.ledger.seq),
         // Its calls want their results, its children an end (H4): an owner sees to both.
@@ -394,7 +394,7 @@ pub fn cancel(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
         (RunStatus::Waiting, _) => {
             next.run.cancel = Some(head.ledger.seq);
             next.resume(now);
-            wake = Some(Wake { after_ms: 0 });
+            hint = Some(SendHint { after_ms: 0 });
         }
         // Asked before, and not claimed since.
         (RunStatus::Pending, Some(_)) if !head.ledger.open_calls.is_empty() => return Ok(None),
@@ -408,13 +408,13 @@ pub fn cancel(head: &Head, now: Millis) -> Result<Option<Decision>, Refusal> {
         }
     }
     let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    let mut decision = Decision::of_head(next, guards);
-    decision.wake = wake;
-    Ok(Some(decision))
+    let mut transition = Transition::of_head(next, guards);
+    transition.hint = hint;
+    Ok(Some(transition))
 }
 
 /// C6: closes a session for good; a live run ends with it. `None`: it is closed.
-pub fn close(head: &Head, now: Millis) -> Option<Decision> {
+pub fn close(head: &Head, now: Millis) -> Option<Transition> {
     if head.closed {
         return None;
     }
@@ -429,7 +429,7 @@ pub fn close(head: &Head, now: Millis) -> Option<Decision> {
         next.run.cancel = None;
         next.end_run(now);
     }
-    Some(Decision::of_head(
+    Some(Transition::of_head(
         next,
         vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())],
     ))

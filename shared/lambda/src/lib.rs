@@ -12,7 +12,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, SdkConfig};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::SqsHints;
-use keel_ledger::wakes::Wakes;
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
 use keel_web::{Auth, telemetry};
 
@@ -82,7 +82,13 @@ impl Setup {
     /// The ledger.
     pub fn ledger(&self) -> Ledger {
         let store = Arc::new(self.dynamo.clone());
-        Ledger::new(store, Arc::new(self.hints.clone()), Wakes::none(), Arc::new(SystemEnv), self.config)
+        Ledger::new(
+            store,
+            Arc::new(self.hints.clone()),
+            CommitNotifier::none(),
+            Arc::new(SystemEnv),
+            self.config,
+        )
     }
 
     /// Credentials.

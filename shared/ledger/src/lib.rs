@@ -8,22 +8,22 @@
 //! | how a decision becomes a transaction | [`plan`] |
 //! | what the items look like | [`dynamo`] |
 //! | how a refusal is told from a lost race and from a failure | [`port`] |
-//! | how workers and streams hear of news | [`hints`], [`wakes`] |
+//! | how workers and streams hear of news | [`hints`], [`notifier`] |
 //! | what is counted, and how lines of one request are found | [`metric`], [`trace`] |
 
+mod commands;
 pub mod dynamo;
 pub mod env;
 pub mod hints;
-mod machine;
 pub mod memory;
 pub mod meter;
 pub mod metric;
+pub mod notifier;
 pub mod plan;
 pub mod port;
 pub mod sessions;
 pub mod trace;
-pub mod wakes;
 
+pub use commands::{Appended, Claimed, Ledger, LedgerConfig, LedgerError, SettledRun};
 pub use env::{Env, SystemEnv};
-pub use machine::{Appended, Claimed, Ledger, LedgerConfig, LedgerError, SettleAnswer};
 pub use port::{SessionKey, Store, StoreError};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use keel_kernel::commit::Guard;
 use keel_kernel::event::KeyName;
-use keel_kernel::{Decision, DedupeKey, Event, Head, Lease, Seq};
+use keel_kernel::{DedupeKey, Event, Head, Lease, Seq, Transition};
 
 use crate::port::{Consistency, EventPage, KeyRow, Obstacles, SessionKey, Store, StoreError, Written};
 
@@ -55,7 +55,7 @@ fn holds(head: &Head, guard: &Guard) -> bool {
     }
 }
 
-/// Sets what the decision changed and leaves the rest as it is by now, as the DynamoDB plan does.
+/// Sets what the transition changed and leaves the rest as it is by now, as the DynamoDB plan does.
 fn merge(now: &mut Head, before: &Head, after: &Head) {
     fn take<T: PartialEq + Clone>(now: &mut T, before: &T, after: &T) {
         if before != after {
@@ -96,7 +96,7 @@ impl Store for Memory {
         Ok(self.sessions().get(at).map(|session| session.head.clone()))
     }
 
-    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
         self.head(at).await
     }
 
@@ -104,35 +104,39 @@ impl Store for Memory {
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        transition: &Transition,
         _token: &str,
     ) -> Result<Written, StoreError> {
         let mut sessions = self.sessions();
         let Some(session) = sessions.get_mut(at) else {
             return Ok(Written::Lost(Obstacles::default()));
         };
-        let guards_hold = decision.guards.iter().all(|guard| holds(&session.head, guard));
+        let guards_hold = transition.guards.iter().all(|guard| holds(&session.head, guard));
         let taken = |name: KeyName, key: &DedupeKey| session.keys.get(&(name, key.clone())).cloned();
         let obstacles = Obstacles {
             head: (!guards_hold).then(|| session.head.clone()),
-            keys: decision.keys.iter().filter_map(|claim| taken(claim.name, &claim.key)).collect(),
-            call: decision.new_calls.iter().find(|call| taken(KeyName::ToolCallId, call).is_some()).cloned(),
+            keys: transition.keys.iter().filter_map(|claim| taken(claim.name, &claim.key)).collect(),
+            call: transition
+                .new_calls
+                .iter()
+                .find(|call| taken(KeyName::ToolCallId, call).is_some())
+                .cloned(),
         };
-        let event_there = decision.events.iter().any(|event| session.events.contains_key(&event.seq));
+        let event_there = transition.events.iter().any(|event| session.events.contains_key(&event.seq));
         if obstacles != Obstacles::default() || event_there {
             return Ok(Written::Lost(obstacles));
         }
-        merge(&mut session.head, before, &decision.head);
-        for event in &decision.events {
+        merge(&mut session.head, before, &transition.head);
+        for event in &transition.events {
             session.events.insert(event.seq, event.clone());
         }
-        for claim in &decision.keys {
+        for claim in &transition.keys {
             let row = KeyRow {
                 name: claim.name,
                 key: claim.key.clone(),
                 seq: claim.seq,
                 digest: claim.digest.clone(),
-                commit: decision.events[0].commit.id.clone(),
+                commit: transition.events[0].commit.id.clone(),
             };
             session.keys.insert((claim.name, claim.key.clone()), row);
         }

@@ -1,19 +1,19 @@
-//! A decision as a write in plain data: built here, sent by [`crate::dynamo`], and looked at by tests.
+//! A transition as a write in plain data: built here, sent by [`crate::dynamo`], and looked at by tests.
 //!
-//! The head is never overwritten whole: only what the decision changes is set, and each [`Guard`] becomes a condition on
-//! what the decision rests on. So a renewal and an input at the same moment do not disturb each other.
+//! The head is never overwritten whole: only what the transition changes is set, and each [`Guard`] becomes a condition on
+//! what the transition rests on. So a renewal and an input at the same moment do not disturb each other.
 
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use keel_kernel::commit::Guard;
-use keel_kernel::{Decision, Head};
+use keel_kernel::{Head, Transition};
 
 use crate::dynamo::items::{self, Item, attr};
 use crate::dynamo::keys;
 use crate::port::SessionKey;
 
-/// A write of a decision.
+/// A write of a transition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The change of the head.
@@ -29,7 +29,7 @@ pub struct Plan {
 pub struct HeadUpdate {
     /// The head's key.
     pub key: (String, String),
-    /// `SET … REMOVE …`; empty where the decision only wants its guards to hold.
+    /// `SET … REMOVE …`; empty where the transition only wants its guards to hold.
     pub update: String,
     /// The guards.
     pub condition: String,
@@ -39,26 +39,26 @@ pub struct HeadUpdate {
     pub values: BTreeMap<String, AttributeValue>,
 }
 
-/// Plans a decision's write.
-pub fn plan(at: &SessionKey, before: &Head, decision: &Decision) -> Plan {
-    let mut puts: Vec<Item> = decision.events.iter().map(|event| items::event_item(at, event)).collect();
-    if let Some(commit) = decision.events.first().map(|event| &event.commit.id) {
-        puts.extend(decision.keys.iter().map(|claim| items::key_item(at, claim, commit)));
+/// Plans a transition's write.
+pub fn plan(at: &SessionKey, before: &Head, transition: &Transition) -> Plan {
+    let mut puts: Vec<Item> = transition.events.iter().map(|event| items::event_item(at, event)).collect();
+    if let Some(commit) = transition.events.first().map(|event| &event.commit.id) {
+        puts.extend(transition.keys.iter().map(|claim| items::key_item(at, claim, commit)));
     }
     let taken: Vec<String> =
-        decision.keys.iter().map(|claim| keys::dedupe_key(claim.name, &claim.key)).collect();
-    let absent = decision
+        transition.keys.iter().map(|claim| keys::dedupe_key(claim.name, &claim.key)).collect();
+    let absent = transition
         .new_calls
         .iter()
         .map(|call| keys::dedupe_key(keel_kernel::KeyName::ToolCallId, call))
         .filter(|sk| !taken.contains(sk)) // its own put says the same
         .map(|sk| (at.to_string(), sk))
         .collect();
-    Plan { head: head_update(at, before, decision), puts, absent }
+    Plan { head: head_update(at, before, transition), puts, absent }
 }
 
-fn head_update(at: &SessionKey, before: &Head, decision: &Decision) -> HeadUpdate {
-    let (old, new) = (items::head_attributes(at, before), items::head_attributes(at, &decision.head));
+fn head_update(at: &SessionKey, before: &Head, transition: &Transition) -> HeadUpdate {
+    let (old, new) = (items::head_attributes(at, before), items::head_attributes(at, &transition.head));
     let mut expression = Expression::default();
     let mut set = Vec::new();
     let mut remove = Vec::new();
@@ -78,7 +78,7 @@ fn head_update(at: &SessionKey, before: &Head, decision: &Decision) -> HeadUpdat
     if !remove.is_empty() {
         update.push(format!("REMOVE {}", remove.join(", ")));
     }
-    let condition = decision
+    let condition = transition
         .guards
         .iter()
         .map(|guard| condition(&mut expression, guard))

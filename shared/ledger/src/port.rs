@@ -6,7 +6,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use keel_kernel::event::KeyName;
-use keel_kernel::{CommitId, Decision, DedupeKey, Event, Head, Seq, SessionId, TenantId};
+use keel_kernel::{CommitId, DedupeKey, Event, Head, Seq, SessionId, TenantId, Transition};
 
 /// A session within its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,15 +100,15 @@ pub trait Store: Send + Sync {
     async fn head(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
 
     /// The head, possibly a moment old, for half the price: good enough to write under its guards, never to conclude from.
-    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
+    async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
 
-    /// Carries a decision out under its guards: all of it or nothing. Where it appends events, the same `token` (1 to
-    /// 36 characters) with the same decision, within ten minutes, is answered as the first time.
+    /// Carries a transition out under its guards: all of it or nothing. Where it appends events, the same `token` (1 to
+    /// 36 characters) with the same transition, within ten minutes, is answered as the first time.
     async fn write(
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        transition: &Transition,
         token: &str,
     ) -> Result<Written, StoreError>;
 

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
-use crate::http::{Failure, Heard, Reader, Wire, words};
+use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
 /// Where Anthropic is.
 pub const URL: &str = "https://api.anthropic.com";
@@ -153,7 +153,7 @@ enum Part {
 }
 
 impl Reading {
-    fn begin(&mut self, data: &Value) -> Heard {
+    fn begin(&mut self, data: &Value) -> StreamStep {
         let block = &data["content_block"];
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
         let part = match block["type"].as_str().unwrap_or_default() {
@@ -161,23 +161,23 @@ impl Reading {
             "thinking" => Part::Thinking { thinking: text("thinking"), signature: text("signature") },
             "redacted_thinking" => Part::Redacted(text("data")),
             "tool_use" => Part::Call { id: text("id"), name: text("name"), json: String::new() },
-            _ => return Heard::Nothing,
+            _ => return StreamStep::Nothing,
         };
         let heard = match &part {
-            Part::Text(text) if !text.is_empty() => Heard::Text(text.clone()),
-            _ => Heard::Nothing,
+            Part::Text(text) if !text.is_empty() => StreamStep::Text(text.clone()),
+            _ => StreamStep::Nothing,
         };
         self.blocks.insert(data["index"].as_u64().unwrap_or_default(), part);
         heard
     }
 
-    fn go_on(&mut self, data: &Value) -> Heard {
+    fn go_on(&mut self, data: &Value) -> StreamStep {
         let delta = &data["delta"];
         let piece = |name: &str| delta[name].as_str().unwrap_or_default();
         match self.blocks.get_mut(&data["index"].as_u64().unwrap_or_default()) {
             Some(Part::Text(text)) if !piece("text").is_empty() => {
                 text.push_str(piece("text"));
-                return Heard::Text(piece("text").to_owned());
+                return StreamStep::Text(piece("text").to_owned());
             }
             Some(Part::Thinking { thinking, signature }) => {
                 thinking.push_str(piece("thinking"));
@@ -186,7 +186,7 @@ impl Reading {
             Some(Part::Call { json, .. }) => json.push_str(piece("partial_json")),
             Some(Part::Text(_) | Part::Redacted(_)) | None => {}
         }
-        Heard::Nothing
+        StreamStep::Nothing
     }
 
     fn count(&mut self, usage: &Value) {
@@ -202,7 +202,7 @@ impl Reading {
 }
 
 impl Reader for Reading {
-    fn hear(&mut self, event: &str, data: &str) -> Result<Heard, Failure> {
+    fn read_event(&mut self, event: &str, data: &str) -> Result<StreamStep, Failure> {
         let data: Value =
             serde_json::from_str(data).map_err(|_| Failure::passing("the stream holds no JSON"))?;
         match event {
@@ -213,7 +213,7 @@ impl Reader for Reading {
                 self.count(&data["usage"]);
                 self.stop = data["delta"]["stop_reason"].as_str().map(str::to_owned);
             }
-            "message_stop" => return Ok(Heard::End),
+            "message_stop" => return Ok(StreamStep::End),
             "error" => {
                 let kind = data["error"]["type"].as_str().unwrap_or("error");
                 let passes =
@@ -227,7 +227,7 @@ impl Reader for Reading {
             }
             _ => {} // a ping, or what a later version says
         }
-        Ok(Heard::Nothing)
+        Ok(StreamStep::Nothing)
     }
 
     fn answer(self) -> Answer {

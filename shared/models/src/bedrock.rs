@@ -23,7 +23,7 @@ use keel_agent::provider::{Answer, Block, Delta, Message, Request, StopReason, U
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::Patience;
+use crate::RetryPolicy;
 use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
 use crate::http::{Failure, pause};
 
@@ -35,13 +35,13 @@ pub struct Bedrock {
     client: Client,
     model: String,
     max_tokens: Option<u32>,
-    patience: Patience,
+    retry_policy: RetryPolicy,
 }
 
 impl Bedrock {
     /// A model by its id or inference profile.
-    pub fn new(client: Client, model: String, max_tokens: Option<u32>, patience: Patience) -> Self {
-        Self { client, model, max_tokens, patience }
+    pub fn new(client: Client, model: String, max_tokens: Option<u32>, retry_policy: RetryPolicy) -> Self {
+        Self { client, model, max_tokens, retry_policy }
     }
 }
 
@@ -56,17 +56,18 @@ impl Provider for Bedrock {
 
     fn stream(&self, request: Request) -> BoxStream<'static, Delta> {
         let model = self.model(request.model.as_deref());
-        let (client, patience, max_tokens) = (self.client.clone(), self.patience.clone(), self.max_tokens);
+        let (client, retry_policy, max_tokens) =
+            (self.client.clone(), self.retry_policy.clone(), self.max_tokens);
         let request = Arc::new(request);
         async_stream::stream! {
-            let mut pauses = patience.pauses.iter();
+            let mut pauses = retry_policy.pauses.iter();
             loop {
                 let mut reading = Reading::default();
                 let mut silent = true;
-                let failure = match send(&client, &model, max_tokens, &request, &patience).await {
+                let failure = match send(&client, &model, max_tokens, &request, &retry_policy).await {
                     Err(failure) => failure,
                     Ok(mut answer) => loop {
-                        match timeout(patience.idle, answer.stream.recv()).await {
+                        match timeout(retry_policy.idle, answer.stream.recv()).await {
                             Err(_) => break Failure::passing("the stream stalled"),
                             Ok(Err(error)) => break failed(&error),
                             // The last event is the usage, behind the end of the message.
@@ -76,7 +77,7 @@ impl Provider for Bedrock {
                             }
                             Ok(Ok(None)) => break Failure::passing("the stream ended in the middle"),
                             Ok(Ok(Some(event))) => {
-                                if let Some(text) = reading.hear(event) {
+                                if let Some(text) = reading.read_event(event) {
                                     silent = false;
                                     yield Delta::Text(text);
                                 }
@@ -84,7 +85,7 @@ impl Provider for Bedrock {
                         }
                     },
                 };
-                let pause = if silent { pause(&failure, &mut pauses, &patience) } else { None };
+                let pause = if silent { pause(&failure, &mut pauses, &retry_policy) } else { None };
                 let Some(pause) = pause else {
                     let answer = if failure.overflow { Answer::overflowed } else { Answer::failed };
                     yield Delta::Done(answer(failure.what));
@@ -103,7 +104,7 @@ async fn send(
     model: &str,
     max_tokens: Option<u32>,
     request: &Request,
-    patience: &Patience,
+    retry_policy: &RetryPolicy,
 ) -> Result<ConverseStreamOutput, Failure> {
     let unbuilt = |_| Failure::lasting("the request could not be made");
     let mut call = client.converse_stream().model_id(model);
@@ -132,7 +133,7 @@ async fn send(
         }
         call = call.tool_config(tools.build().map_err(unbuilt)?);
     }
-    match timeout(patience.idle, call.send()).await {
+    match timeout(retry_policy.idle, call.send()).await {
         Err(_) => Err(Failure::passing("the model did not answer in time")),
         Ok(answer) => answer.map_err(|error| failed(&error)),
     }
@@ -291,7 +292,7 @@ struct Reading {
 
 impl Reading {
     /// Takes an event; gives the text that readers may see.
-    fn hear(&mut self, event: Event) -> Option<String> {
+    fn read_event(&mut self, event: Event) -> Option<String> {
         match event {
             Event::ContentBlockStart(start) => {
                 if let Some(ContentBlockStart::ToolUse(call)) = start.start {

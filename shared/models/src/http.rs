@@ -12,8 +12,8 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
-use crate::Patience;
-use crate::reach::{Reach, Resolver};
+use crate::RetryPolicy;
+use keel_egress::{EgressPolicy, Resolver};
 
 /// The most of a provider's own words that goes into the ledger, in characters.
 const WORDS_MAX: usize = 500;
@@ -34,7 +34,7 @@ pub trait Wire: Send + Sync + 'static {
 
 /// What an event of a stream says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum StreamStep {
     /// Text for readers.
     Text(String),
     /// Something to remember.
@@ -46,8 +46,8 @@ pub enum Heard {
 /// Puts an answer together from a stream's events.
 pub trait Reader: Send {
     /// Takes an event.
-    fn hear(&mut self, event: &str, data: &str) -> Result<Heard, Failure>;
-    /// The answer, once [`Heard::End`] was heard.
+    fn read_event(&mut self, event: &str, data: &str) -> Result<StreamStep, Failure>;
+    /// The answer, once [`StreamStep::End`] was heard.
     fn answer(self) -> Answer;
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn words(body: &Value) -> String {
 pub struct Http<W> {
     wire: Arc<W>,
     client: Client,
-    patience: Patience,
+    retry_policy: RetryPolicy,
 }
 
 impl<W: Wire> Http<W> {
@@ -96,16 +96,20 @@ impl<W: Wire> Http<W> {
     ///
     /// # Errors
     /// When the TLS stack cannot be set up.
-    pub fn new(wire: W, patience: Patience, reach: Option<Reach>) -> Result<Self, reqwest::Error> {
+    pub fn new(
+        wire: W,
+        retry_policy: RetryPolicy,
+        egress: Option<EgressPolicy>,
+    ) -> Result<Self, reqwest::Error> {
         let mut client = Client::builder()
-            .connect_timeout(patience.connect)
-            .read_timeout(patience.idle)
+            .connect_timeout(retry_policy.connect)
+            .read_timeout(retry_policy.idle)
             .redirect(reqwest::redirect::Policy::none()); // a key is sent to nobody but who was named
-        if let Some(reach) = reach {
-            client = client.no_proxy().dns_resolver(Arc::new(Resolver(reach)));
+        if let Some(egress) = egress {
+            client = client.no_proxy().dns_resolver(Arc::new(Resolver(egress)));
         }
         let client = client.build()?;
-        Ok(Self { wire: Arc::new(wire), client, patience })
+        Ok(Self { wire: Arc::new(wire), client, retry_policy })
     }
 }
 
@@ -119,9 +123,10 @@ impl<W: Wire> Provider for Http<W> {
     }
 
     fn stream(&self, request: Request) -> BoxStream<'static, Delta> {
-        let (wire, client, patience) = (self.wire.clone(), self.client.clone(), self.patience.clone());
+        let (wire, client, retry_policy) =
+            (self.wire.clone(), self.client.clone(), self.retry_policy.clone());
         async_stream::stream! {
-            let mut pauses = patience.pauses.iter();
+            let mut pauses = retry_policy.pauses.iter();
             loop {
                 let mut reader = wire.reader();
                 let mut silent = true;
@@ -133,15 +138,15 @@ impl<W: Wire> Provider for Http<W> {
                             let heard = match events.next().await {
                                 None => Err(Failure::passing("the stream ended in the middle")),
                                 Some(Err(error)) => Err(Failure::passing(broken(&error))),
-                                Some(Ok(event)) => reader.hear(&event.event, &event.data),
+                                Some(Ok(event)) => reader.read_event(&event.event, &event.data),
                             };
                             match heard {
-                                Ok(Heard::Nothing) => {}
-                                Ok(Heard::Text(text)) => {
+                                Ok(StreamStep::Nothing) => {}
+                                Ok(StreamStep::Text(text)) => {
                                     silent = false;
                                     yield Delta::Text(text);
                                 }
-                                Ok(Heard::End) => {
+                                Ok(StreamStep::End) => {
                                     yield Delta::Done(reader.answer());
                                     return;
                                 }
@@ -150,7 +155,7 @@ impl<W: Wire> Provider for Http<W> {
                         }
                     }
                 };
-                let pause = if silent { pause(&failure, &mut pauses, &patience) } else { None };
+                let pause = if silent { pause(&failure, &mut pauses, &retry_policy) } else { None };
                 let Some(pause) = pause else {
                     let answer = if failure.overflow { Answer::overflowed } else { Answer::failed };
                     yield Delta::Done(answer(failure.what));
@@ -168,9 +173,9 @@ impl<W: Wire> Provider for Http<W> {
 pub(crate) fn pause<'a>(
     failure: &Failure,
     pauses: &mut impl Iterator<Item = &'a Duration>,
-    patience: &Patience,
+    retry_policy: &RetryPolicy,
 ) -> Option<Duration> {
-    if !failure.passes || failure.after.is_some_and(|after| after > patience.longest_pause) {
+    if !failure.passes || failure.after.is_some_and(|after| after > retry_policy.longest_pause) {
         return None;
     }
     let ours = pauses.next()?.mul_f64(rand::random_range(0.8..1.2));

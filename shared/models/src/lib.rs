@@ -8,20 +8,19 @@
 pub mod anthropic;
 #[cfg(feature = "bedrock")]
 pub mod bedrock;
-mod choice;
 mod context;
 mod http;
 pub mod openai;
-pub mod reach;
+mod provider_config;
 
 use std::time::Duration;
 
-pub use choice::{BadChoice, Choice};
 pub use http::Http;
+pub use provider_config::{BadProviderConfig, ProviderConfig};
 
 /// How long to wait for a model, and how often.
 #[derive(Clone, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// For a connection.
     pub connect: Duration,
     /// For the next byte: a stream that stalls longer has failed.
@@ -32,7 +31,7 @@ pub struct Patience {
     pub longest_pause: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
-use crate::http::{Failure, Heard, Reader, Wire, words};
+use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
 /// Where OpenAI is.
 pub const URL: &str = "https://api.openai.com/v1";
@@ -175,10 +175,10 @@ impl Reading {
 }
 
 impl Reader for Reading {
-    fn hear(&mut self, _: &str, data: &str) -> Result<Heard, Failure> {
+    fn read_event(&mut self, _: &str, data: &str) -> Result<StreamStep, Failure> {
         if data.trim() == "[DONE]" {
             return match self.finish {
-                Some(_) => Ok(Heard::End),
+                Some(_) => Ok(StreamStep::End),
                 None => Err(Failure::passing("the stream ended in the middle")),
             };
         }
@@ -201,9 +201,9 @@ impl Reader for Reading {
         match delta["content"].as_str() {
             Some(text) if !text.is_empty() => {
                 self.text.push_str(text);
-                Ok(Heard::Text(text.to_owned()))
+                Ok(StreamStep::Text(text.to_owned()))
             }
-            _ => Ok(Heard::Nothing),
+            _ => Ok(StreamStep::Nothing),
         }
     }
 

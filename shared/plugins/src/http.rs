@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
-use crate::{ANSWER_MAX, Caller};
+use crate::{ANSWER_MAX, PluginClient};
 
 /// A call as its receiver gets it. The tenant is told, for a receiver may serve several.
 pub(crate) fn body(at: &SessionKey, call: &ToolCall) -> String {
@@ -29,7 +29,7 @@ pub(crate) fn body(at: &SessionKey, call: &ToolCall) -> String {
     body.to_string()
 }
 
-impl Caller {
+impl PluginClient {
     pub(crate) async fn post(&self, at: &SessionKey, url: &str, secret: &str, call: &ToolCall) -> ToolOutput {
         match self.try_post(at, url, secret, call).await {
             Ok(output) => output,
@@ -44,7 +44,7 @@ impl Caller {
         secret: &str,
         call: &ToolCall,
     ) -> Result<ToolOutput, String> {
-        let url = self.reach.admit(url).map_err(|bad| format!("its address {bad}"))?;
+        let url = self.egress.admit(url).map_err(|bad| format!("its address {bad}"))?;
         let key = self.secret(at, secret).await?;
         let webhook = Webhook::new(key.expose_secret())
             .map_err(|_| format!("the secret {secret:?} is no webhook secret (whsec_ and base64)"))?;

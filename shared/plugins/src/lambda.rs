@@ -6,9 +6,9 @@ use keel_agent::tool::ToolOutput;
 use keel_kernel::event::ToolCall;
 use keel_ledger::SessionKey;
 
-use crate::{ANSWER_MAX, Caller, http};
+use crate::{ANSWER_MAX, PluginClient, http};
 
-impl Caller {
+impl PluginClient {
     pub(crate) async fn invoke(&self, at: &SessionKey, function: &str, call: &ToolCall) -> ToolOutput {
         let Some(lambda) = &self.lambda else {
             return ToolOutput::error("the tool could not be called: this deployment invokes no functions");

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use keel_agent::tool::ToolSpec;
-use keel_models::reach::Resolver;
+use keel_egress::Resolver;
 use keel_settings::Secrets;
 
-pub use keel_models::reach::{BadAddress, Reach};
+pub use keel_egress::{BadAddress, EgressPolicy};
 pub use schema::check_schema;
 pub use tools::PluginTools;
 
@@ -28,22 +28,22 @@ pub(crate) const ANSWER_MAX: usize = 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Where plugins are called from: one for a process.
-pub struct Caller {
+pub struct PluginClient {
     client: reqwest::Client,
-    reach: Reach,
+    egress: EgressPolicy,
     secrets: Arc<dyn Secrets>,
     lambda: Option<aws_sdk_lambda::Client>,
     /// What MCP servers said they have, by tenant and address.
     listed: Mutex<HashMap<String, (Instant, Vec<ToolSpec>)>>,
 }
 
-impl Caller {
+impl PluginClient {
     /// A caller that may go as far as `reach`. Without a Lambda client, `lambda` plugins answer with an error.
     ///
     /// # Errors
     /// When the TLS stack cannot be set up.
     pub fn new(
-        reach: Reach,
+        egress: EgressPolicy,
         secrets: Arc<dyn Secrets>,
         lambda: Option<aws_sdk_lambda::Client>,
     ) -> Result<Self, reqwest::Error> {
@@ -51,8 +51,8 @@ impl Caller {
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy() // a proxy would resolve names out of our sight
-            .dns_resolver(Arc::new(Resolver(reach)))
+            .dns_resolver(Arc::new(Resolver(egress)))
             .build()?;
-        Ok(Self { client, reach, secrets, lambda, listed: Mutex::default() })
+        Ok(Self { client, egress, secrets, lambda, listed: Mutex::default() })
     }
 }

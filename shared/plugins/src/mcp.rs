@@ -16,7 +16,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{ANSWER_MAX, Caller};
+use crate::{ANSWER_MAX, PluginClient};
 
 /// How long a server's list of tools is believed.
 const LISTED: Duration = Duration::from_secs(300);
@@ -28,7 +28,7 @@ const TOOLS_MAX: usize = 128;
 /// A connection to a server.
 pub(crate) type Connection = RunningService<RoleClient, ()>;
 
-impl Caller {
+impl PluginClient {
     /// Opens a connection.
     pub(crate) async fn connect(
         &self,
@@ -36,7 +36,7 @@ impl Caller {
         url: &str,
         secret: Option<&str>,
     ) -> Result<Connection, String> {
-        let url = self.reach.admit(url).map_err(|bad| format!("its address {bad}"))?;
+        let url = self.egress.admit(url).map_err(|bad| format!("its address {bad}"))?;
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .max_json_response_size(ANSWER_MAX)
             .max_sse_event_size(ANSWER_MAX);

@@ -14,11 +14,11 @@ use keel_settings::{Offered, Plugin, PluginKind, RESERVED, is_name};
 use tokio::sync::OnceCell;
 
 use crate::mcp::{self, Connection};
-use crate::{Caller, schema};
+use crate::{PluginClient, schema};
 
 /// A session's tools.
 pub struct PluginTools {
-    caller: Arc<Caller>,
+    caller: Arc<PluginClient>,
     at: SessionKey,
     own: Option<Arc<dyn Tools>>,
     plugins: Vec<Loaded>,
@@ -42,7 +42,7 @@ impl PluginTools {
     /// The tools of these plugins, beside Keel's `own`. Servers are asked what they have; one that does not say brings none,
     /// and a line in the log.
     pub async fn load(
-        caller: Arc<Caller>,
+        caller: Arc<PluginClient>,
         at: SessionKey,
         own: Option<Arc<dyn Tools>>,
         plugins: Vec<Plugin>,
@@ -63,7 +63,7 @@ impl PluginTools {
 }
 
 /// What a plugin has. Of a server's tools those are left out whose names models would refuse, and their whole request with it.
-async fn offered(caller: &Caller, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
+async fn offered(caller: &PluginClient, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
     let (url, secret, policies) = match &plugin.kind {
         PluginKind::Http { tools, .. } | PluginKind::Lambda { tools, .. } => {
             return tools.iter().map(Offered::spec).collect();

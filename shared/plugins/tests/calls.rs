@@ -14,7 +14,7 @@ use keel_agent::Tools as _;
 use keel_kernel::event::ToolCall;
 use keel_kernel::{DedupeKey, SessionId, TenantId};
 use keel_ledger::SessionKey;
-use keel_plugins::{Caller, PluginTools, Reach};
+use keel_plugins::{EgressPolicy, PluginClient, PluginTools};
 use keel_settings::{Plugin, Secrets, SecretsError};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -103,15 +103,15 @@ fn call(tool: &str, arguments: Value) -> ToolCall {
     ToolCall { id: DedupeKey::parse("call_7").unwrap(), name: tool.to_owned(), arguments }
 }
 
-async fn tools(reach: Reach, plugin: Value) -> PluginTools {
-    let caller = Arc::new(Caller::new(reach, Arc::new(Fixed), None).unwrap());
+async fn tools(egress: EgressPolicy, plugin: Value) -> PluginTools {
+    let caller = Arc::new(PluginClient::new(egress, Arc::new(Fixed), None).unwrap());
     let at =
         SessionKey { tenant: TenantId::parse("acme").unwrap(), session: SessionId::parse("s1").unwrap() };
     let plugin: Plugin = serde_json::from_value(plugin).unwrap();
     PluginTools::load(caller, at, None, vec![plugin]).await
 }
 
-const LOCAL: Reach = Reach { loopback: true, private: false };
+const LOCAL: EgressPolicy = EgressPolicy { loopback: true, private: false };
 
 fn http_plugin(url: &str, secret: &str) -> Value {
     let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
@@ -174,7 +174,7 @@ async fn whatever_a_tool_answers_becomes_a_result() {
 #[tokio::test]
 async fn a_call_goes_no_further_than_it_may_and_nowhere_without_its_secret() {
     let (url, asked) = server().await;
-    let world = Reach::default();
+    let world = EgressPolicy::default();
     let output = tools(world, http_plugin(&url, "signing")).await.call(&call("add", json!({}))).await;
     assert!(output.is_error && output.text.contains("its address"), "{}", output.text);
     let output = tools(LOCAL, http_plugin(&url, "other")).await.call(&call("add", json!({}))).await;

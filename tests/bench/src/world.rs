@@ -9,8 +9,8 @@ use keel_kernel::{
 };
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
 use serde_json::{Value, json};
 
@@ -46,7 +46,8 @@ impl World {
         tokio::spawn(async move { while hinted.recv().await.is_some() {} });
         let config = LedgerConfig { lease_ms: 3_600_000, ..LedgerConfig::default() };
         let store = Arc::new(rows.clone());
-        let ledger = Ledger::new(store, Arc::new(hints), Wakes::in_process(), Arc::new(SystemEnv), config);
+        let ledger =
+            Ledger::new(store, Arc::new(hints), CommitNotifier::in_process(), Arc::new(SystemEnv), config);
         trips.take();
         Self { client, rows, ledger, trips }
     }

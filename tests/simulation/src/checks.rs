@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keel_kernel::approval::{Approval, Say};
+use keel_kernel::decision::{Decision, Verdict};
 use keel_kernel::event::{Class, Facts};
 use keel_kernel::head::{FailReason, LedgerState};
 use keel_kernel::{Event, Head, Kind, RunStatus, Seq};
@@ -16,7 +16,7 @@ pub(crate) struct Rested {
     pub(crate) at: String,
     pub(crate) head: Head,
     pub(crate) events: Vec<Event>,
-    pub(crate) approvals: Vec<Approval>,
+    pub(crate) decisions: Vec<Decision>,
 }
 
 /// Checks a session's ledger, head, writes and answers.
@@ -37,11 +37,11 @@ pub(crate) fn session(history: &History, rested: &Rested) {
 pub(crate) fn nothing_runs_unasked(history: &History, rested: &[Rested]) {
     let agreed: Vec<&Value> = rested
         .iter()
-        .flat_map(|session| &session.approvals)
-        .filter_map(|approval| match &approval.given.as_ref()?.say {
-            Say::Allow => Some(&approval.arguments),
-            Say::Edit { arguments } => Some(arguments),
-            Say::Deny => None,
+        .flat_map(|session| &session.decisions)
+        .filter_map(|decision| match &decision.given.as_ref()?.verdict {
+            Verdict::Allow => Some(&decision.arguments),
+            Verdict::Edit { arguments } => Some(arguments),
+            Verdict::Deny => None,
         })
         .collect();
     let paid = history.records().paid.clone();

@@ -10,7 +10,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use keel_fn_edge::{Edge, Features};
 use keel_ledger::SessionKey;
-use keel_plugins::Reach;
+use keel_plugins::EgressPolicy;
 use keel_settings::Settings;
 use keel_settings::secrets::NoSecrets;
 use serde_json::Value;
@@ -93,7 +93,7 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
         ledger: process.ledger,
         settings: Settings::new(process.rows.clone()),
         secrets: Arc::new(NoSecrets),
-        reach: Reach::default(),
+        egress: EgressPolicy::default(),
         rows: process.rows,
         auth: world.auth.clone(),
         features: Features { stream: true, owners: true },

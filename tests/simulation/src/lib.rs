@@ -180,8 +180,8 @@ async fn rest(world: &World) -> Vec<Rested> {
         let page = world.clean.events(at, Seq::ZERO, 10_000, Consistency::Strong).await;
         match (head, page) {
             (Ok(Some(head)), Ok(page)) => {
-                let approvals = world.clean.approvals(at).await.unwrap_or_default();
-                rested.push(Rested { at: at.to_string(), head, events: page.events, approvals });
+                let decisions = world.clean.decisions(at).await.unwrap_or_default();
+                rested.push(Rested { at: at.to_string(), head, events: page.events, decisions });
             }
             (head, page) => {
                 world

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use keel_agent::Tools;
 use keel_agent::tool::builtin::Builtin;
-use keel_agent::tool::policy::Approval as Asks;
+use keel_agent::tool::policy::ApprovalRule as Asks;
 use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
-use keel_kernel::approval::{Answer, Say, Standing};
+use keel_kernel::decision::{DecisionAnswer, DecisionState, Verdict};
 use keel_kernel::event::ToolCall;
 use keel_ledger::{LedgerError, SessionKey};
 use serde_json::json;
@@ -55,10 +55,10 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
         let wait = if world.is_calm() { rng.pick(1_000..=3_000) } else { rng.pick(500..=30_000) };
         tokio::time::sleep(Duration::from_millis(wait)).await;
         for at in world.family().await {
-            let Ok(approvals) = process.rows.approvals(&at).await else { continue };
-            for approval in approvals {
+            let Ok(decisions) = process.rows.decisions(&at).await else { continue };
+            for decision in decisions {
                 let now = process.ledger.env().now();
-                if !matches!(approval.standing(now), Standing::Open(_))
+                if !matches!(decision.state(now), DecisionState::Open(_))
                     || (!world.is_calm() && rng.chance(300))
                 {
                     continue;
@@ -68,19 +68,20 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
                     tokio::time::sleep(Duration::from_millis(rng.pick(0..=20_000))).await;
                 }
                 let now = process.ledger.env().now();
-                let say = match rng.pick(0..=2) {
-                    0 => Say::Allow,
-                    1 => Say::Deny,
+                let verdict = match rng.pick(0..=2) {
+                    0 => Verdict::Allow,
+                    1 => Verdict::Deny,
                     _ => {
-                        let mut arguments = approval.arguments.clone();
+                        let mut arguments = decision.arguments.clone();
                         arguments["edited"] = json!(true);
-                        Say::Edit { arguments }
+                        Verdict::Edit { arguments }
                     }
                 };
-                let answer = Answer { say, comment: None, by: process.name.clone(), at_ms: now.0 };
+                let answer =
+                    DecisionAnswer { verdict, comment: None, by: process.name.clone(), at_ms: now.0 };
                 let answered = process
                     .ledger
-                    .answer_approval(&process.rows, &at, &approval.id, &approval.digest, answer)
+                    .answer_decision(&process.rows, &at, &decision.id, &decision.digest, answer)
                     .await;
                 told(&world.history, &at, &answered.map(|(_, created)| created));
             }

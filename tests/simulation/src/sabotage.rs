@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use keel_kernel::commit::Guard;
 use keel_kernel::event::KeyName;
-use keel_kernel::{Decision, DedupeKey, Head, Seq};
+use keel_kernel::{DedupeKey, Head, Seq, Transition};
 use keel_ledger::port::{Consistency, EventPage, KeyRow, SessionKey, Store, StoreError, Written};
 
 /// What is broken.
@@ -34,8 +34,8 @@ pub(crate) struct Sabotaged {
     pub(crate) mutation: Mutation,
 }
 
-fn is_settle(before: &Head, decision: &Decision) -> bool {
-    decision.head.run.settled != before.run.settled
+fn is_settle(before: &Head, transition: &Transition) -> bool {
+    transition.head.run.settled != before.run.settled
 }
 
 impl Sabotaged {
@@ -43,17 +43,20 @@ impl Sabotaged {
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        transition: &Transition,
         token: &str,
     ) -> Result<Written, StoreError> {
-        let mut outcome = decision.clone();
+        let mut outcome = transition.clone();
         outcome.guards.retain(|guard| !matches!(guard, Guard::Seq(_)));
-        if decision.events.is_empty() {
+        if transition.events.is_empty() {
             return self.inner.write(at, before, &outcome, token).await;
         }
-        let mut events = decision.clone();
-        events.head =
-            Head { ledger: decision.head.ledger.clone(), finished: decision.head.finished, ..before.clone() };
+        let mut events = transition.clone();
+        events.head = Head {
+            ledger: transition.head.ledger.clone(),
+            finished: transition.head.finished,
+            ..before.clone()
+        };
         match self.inner.write(at, before, &events, token).await? {
             Written::Committed => {}
             other => return Ok(other),
@@ -71,23 +74,23 @@ impl Store for Sabotaged {
         self.inner.head(at).await
     }
 
-    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
-        self.inner.glance(at).await
+    async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.inner.head_eventual(at).await
     }
 
     async fn write(
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        transition: &Transition,
         token: &str,
     ) -> Result<Written, StoreError> {
-        let mut broken = decision.clone();
+        let mut broken = transition.clone();
         match self.mutation {
             Mutation::NoEpochCondition => broken.guards.retain(|guard| !matches!(guard, Guard::Lease(..))),
             Mutation::NoKeyPut => broken.keys.clear(),
-            Mutation::NoSeqInSettle if is_settle(before, decision) => {
-                return self.settle(at, before, decision, token).await;
+            Mutation::NoSeqInSettle if is_settle(before, transition) => {
+                return self.settle(at, before, transition, token).await;
             }
             Mutation::NoSeqInSettle => {}
         }

@@ -118,10 +118,11 @@ async fn thaw(history: Arc<History>, at: String, lease_ms: u64, mut rng: Rng) {
                 let writes = records.writes.get(&at).into_iter().flatten();
                 writes.filter(|write| matches!(write, Write::Claimed { .. })).count()
             };
-            let (before, patience) = (claims(), Instant::now() + Duration::from_millis(3 * lease_ms));
+            let (before, retry_policy) = (claims(), Instant::now() + Duration::from_millis(3 * lease_ms));
             while claims() == before
-                && tokio::time::timeout_at(patience, history.written.notified()).await.is_ok()
-            {}
+                && tokio::time::timeout_at(retry_policy, history.written.notified()).await.is_ok()
+            {
+            }
             rng.pick(0..=400)
         }
     };

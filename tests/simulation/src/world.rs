@@ -7,12 +7,12 @@ use std::time::Duration;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Embedded, tables};
-use keel_fn_worker::{Plain, Worker, WorkerConfig};
+use keel_fn_worker::{FixedResources, Worker, WorkerConfig};
 use keel_kernel::{Head, Millis, SessionId, StateOwner, TenantId};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::{ApiKeyRow, Meta};
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, Store};
 use keel_web::Auth;
 use keel_web::auth::ApiKey;
@@ -121,7 +121,7 @@ impl World {
         }
         // Readers poll, as across functions: nothing tells them of a commit.
         let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
-        let ledger = Ledger::new(store, self.queue.clone(), Wakes::none(), env.clone(), config);
+        let ledger = Ledger::new(store, self.queue.clone(), CommitNotifier::none(), env.clone(), config);
         Process { name, ledger, rows, env, history: self.history.clone() }
     }
 
@@ -153,7 +153,7 @@ impl Process {
         Worker {
             ledger: self.ledger.clone(),
             rows: self.rows.clone(),
-            equip: Arc::new(Plain {
+            resources: Arc::new(FixedResources {
                 provider: Arc::new(Fake),
                 tools: Arc::new(Asking {
                     builtin: Builtin::new(move || env.now().to_string()),

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::generate::Teller;
+use super::generate::PartialPublisher;
 use super::{Attempt, Compaction, Ended, Interrupt, events};
 use crate::compact::{self, Cut};
-use crate::desk::DeskError;
 use crate::provider::{Answer, Message, Request, StopReason};
+use crate::session_port::SessionPortError;
 
 /// How often a summary is asked for where the model finds its material too long; each time half as much.
 const SUMMARY_TRIES: u32 = 3;
 
 /// What became of it.
-pub(super) enum Compacted {
+pub(super) enum CompactionStep {
     /// The attempt is over.
     Ended(Ended),
     /// Decide again.
@@ -23,7 +23,7 @@ pub(super) enum Compacted {
 
 impl Attempt<'_> {
     /// K1, K3: an input that comes meanwhile is in the ledger, unanswered, and kept.
-    pub(super) async fn compact(&mut self) -> Result<Compacted, DeskError> {
+    pub(super) async fn compact(&mut self) -> Result<CompactionStep, SessionPortError> {
         let why = std::mem::replace(&mut self.compaction, Compaction::Done);
         let keep = match why {
             // What was kept before was too long.
@@ -34,7 +34,7 @@ impl Attempt<'_> {
         // What is full with that much kept is to keep less.
         let plan = |keep| compact::plan(&transcript, self.history.seq(), keep);
         let Some(cut) = [keep, keep / 2, keep / 4].into_iter().find_map(plan) else {
-            return Ok(Compacted::GoOn); // it is as short as it can be; the model decides
+            return Ok(CompactionStep::GoOn); // it is as short as it can be; the model decides
         };
         let mut tries = 0;
         let answer = loop {
@@ -42,7 +42,7 @@ impl Attempt<'_> {
                 Ok(answer) => answer,
                 Err(interrupt) => {
                     self.compaction = why;
-                    return Ok(Compacted::Interrupted(interrupt));
+                    return Ok(CompactionStep::Interrupted(interrupt));
                 }
             };
             self.tally.usage.add(answer.usage);
@@ -56,7 +56,7 @@ impl Attempt<'_> {
         if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) || written.is_empty() {
             let error = answer.error.as_deref().unwrap_or("the summary is empty");
             let why = format!("the context could not be summarised: {error}");
-            return self.fail(Vec::new(), &why).await.map(Compacted::Ended);
+            return self.fail(Vec::new(), &why).await.map(CompactionStep::Ended);
         }
         let payload = json!({
             "summary": events::fit(&compact::summary(&written, &cut)),
@@ -66,11 +66,11 @@ impl Attempt<'_> {
             "model": self.ports.provider.model(self.run.model.as_deref()),
             "usage": answer.usage,
         });
-        self.ports.desk.commit(vec![events::compaction(&payload)]).await?;
-        Ok(Compacted::GoOn)
+        self.ports.session.commit(vec![events::compaction(&payload)]).await?;
+        Ok(CompactionStep::GoOn)
     }
 
-    async fn summarise(&self, cut: &Cut, tries: u32) -> Result<Result<Answer, Interrupt>, DeskError> {
+    async fn summarise(&self, cut: &Cut, tries: u32) -> Result<Result<Answer, Interrupt>, SessionPortError> {
         let text = compact::bounded(&cut.conversation, &self.run.window, tries);
         let request = Request {
             model: self.run.model.clone(),
@@ -80,6 +80,6 @@ impl Attempt<'_> {
             attempt: self.run.attempt,
             generation_id: (self.ports.new_id)(),
         };
-        self.listen(request, &mut Teller::silent()).await
+        self.listen(request, &mut PartialPublisher::silent()).await
     }
 }

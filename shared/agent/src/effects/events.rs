@@ -4,7 +4,7 @@ use keel_kernel::event::ToolCall;
 use keel_kernel::{DedupeKey, KeyName, Kind, NewEvent, Payload, Seq};
 use serde_json::{Value, json};
 
-use super::{Ports, RunContext, Said, Tally};
+use super::{PartialAnswer, Ports, RunContext, Tally};
 use crate::provider::{Answer, Block, StopReason};
 use crate::tool::ToolOutput;
 
@@ -120,11 +120,12 @@ pub(super) fn assistant(
 }
 
 /// What a stopped model had said so far. It answers nothing (A2), and names what its request presented (A1).
-pub(super) fn aborted(run: &RunContext, ports: &Ports<'_>, said: &Said) -> NewEvent {
-    let text = format!("{}{}", said.text, if said.cut { CUT } else { "" });
+pub(super) fn aborted(run: &RunContext, ports: &Ports<'_>, partial_answer: &PartialAnswer) -> NewEvent {
+    let text = format!("{}{}", partial_answer.text, if partial_answer.cut { CUT } else { "" });
     let content = if text.is_empty() { Vec::new() } else { vec![Block::Text { text }] };
     let answer = Answer { content, stop_reason: StopReason::Aborted, ..Answer::failed("cancelled") };
-    assistant(run, ports, &said.generation_id, &answer, &said.presented).expect("its text was made to fit")
+    assistant(run, ports, &partial_answer.generation_id, &answer, &partial_answer.presented)
+        .expect("its text was made to fit")
 }
 
 /// A tool's result. The ledger holds one per call (I7).

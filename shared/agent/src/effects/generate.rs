@@ -8,10 +8,10 @@ use keel_kernel::event::Facts;
 use keel_kernel::{NewEvent, Refusal, Seq};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Attempt, Compaction, Concluded, Ended, Interrupt, Said, events, interrupted};
-use crate::desk::{DeskError, Partial};
+use super::{Attempt, Compaction, Concluded, Ended, Interrupt, PartialAnswer, events, interrupted};
 use crate::partials::Chunker;
 use crate::provider::{Answer, Block, Delta, Message, Request, StopReason};
+use crate::session_port::{Partial, SessionPortError};
 
 /// How a generation died whose owner was replaced.
 const LOST: &str = "lost";
@@ -23,11 +23,11 @@ pub(super) enum Generated {
     /// It is committed; decide again.
     GoOn,
     /// It was stopped, having said this much.
-    Interrupted(Interrupt, Said),
+    Interrupted(Interrupt, PartialAnswer),
 }
 
 impl Attempt<'_> {
-    pub(super) async fn generate(&mut self) -> Result<Generated, DeskError> {
+    pub(super) async fn generate(&mut self) -> Result<Generated, SessionPortError> {
         let generation_id = (self.ports.new_id)();
         let transcript = self.history.transcript(self.run.watermark);
         let presented = transcript.presented.clone();
@@ -40,13 +40,17 @@ impl Attempt<'_> {
             generation_id: generation_id.clone(),
         };
         self.tally.turns += 1;
-        let mut teller = Teller::new(&generation_id);
-        let mut answer = match self.stream(request, &mut teller).await? {
+        let mut publisher = PartialPublisher::new(&generation_id);
+        let mut answer = match self.stream(request, &mut publisher).await? {
             Ok(answer) => answer,
             Err(interrupt) => {
-                let said =
-                    Said { generation_id, presented, text: teller.said, cut: teller.fitting.is_full() };
-                return Ok(Generated::Interrupted(interrupt, said));
+                let partial_answer = PartialAnswer {
+                    generation_id,
+                    presented,
+                    text: publisher.text,
+                    cut: publisher.fitting.is_full(),
+                };
+                return Ok(Generated::Interrupted(interrupt, partial_answer));
             }
         };
         self.tally.usage.add(answer.usage);
@@ -59,23 +63,23 @@ impl Attempt<'_> {
         self.compaction = Compaction::WhenFull;
         self.tally.stop = Some(answer.stop_reason);
         self.make_ids_unique(&mut answer, &generation_id);
-        let generated = self.commit_answer(&teller, &mut answer, &presented).await;
+        let generated = self.commit_answer(&publisher, &mut answer, &presented).await;
         self.ports.waits.spend(answer.usage).await;
-        if matches!(generated, Err(DeskError::Lost)) {
-            self.tell_end(&teller, LOST).await;
+        if matches!(generated, Err(SessionPortError::Lost)) {
+            self.publish_end(&publisher, LOST).await;
         }
         generated
     }
 
     async fn commit_answer(
         &mut self,
-        teller: &Teller,
+        publisher: &PartialPublisher,
         answer: &mut Answer,
         presented: &[Seq],
-    ) -> Result<Generated, DeskError> {
+    ) -> Result<Generated, SessionPortError> {
         let failed = matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
         let has_calls = answer.content.iter().any(|block| matches!(block, Block::ToolCall { .. }));
-        let id = &teller.generation_id;
+        let id = &publisher.generation_id;
         let refused = match events::assistant(self.run, &self.ports, id, answer, presented) {
             Ok(event) if failed => {
                 let why = answer.error.as_deref().unwrap_or("the model failed");
@@ -83,7 +87,7 @@ impl Attempt<'_> {
             }
             Ok(event) if has_calls => match self.commit_calls(event, id, answer, presented).await {
                 Ok(()) => return Ok(Generated::GoOn),
-                Err(DeskError::Refused(refusal)) => refusal,
+                Err(SessionPortError::Refused(refusal)) => refusal,
                 Err(error) => return Err(error),
             },
             Ok(event) => match self.conclude(Some(event), presented).await? {
@@ -95,11 +99,11 @@ impl Attempt<'_> {
         };
         // What the model said cannot stand in the ledger: the attempt failed, and says why (A3).
         if !failed {
-            self.tell_end(teller, "error").await;
+            self.publish_end(publisher, "error").await;
         }
         let answer = Answer::failed(format!("the answer was refused: {refused}"));
-        let event =
-            events::assistant(self.run, &self.ports, id, &answer, presented).map_err(DeskError::Refused)?;
+        let event = events::assistant(self.run, &self.ports, id, &answer, presented)
+            .map_err(SessionPortError::Refused)?;
         let why = answer.error.unwrap_or_default();
         self.fail(vec![event], &why).await.map(Generated::Ended)
     }
@@ -112,17 +116,17 @@ impl Attempt<'_> {
         generation_id: &str,
         answer: &mut Answer,
         presented: &[Seq],
-    ) -> Result<(), DeskError> {
-        match self.ports.desk.commit(vec![event]).await {
-            Err(DeskError::Refused(Refusal::CallIdReused(_))) => {
+    ) -> Result<(), SessionPortError> {
+        match self.ports.session.commit(vec![event]).await {
+            Err(SessionPortError::Refused(Refusal::CallIdReused(_))) => {
                 for block in &mut answer.content {
                     if let Block::ToolCall { id, .. } = block {
                         *id = format!("{id}.{generation_id}");
                     }
                 }
                 let event = events::assistant(self.run, &self.ports, generation_id, answer, presented)
-                    .map_err(DeskError::Refused)?;
-                self.ports.desk.commit(vec![event]).await
+                    .map_err(SessionPortError::Refused)?;
+                self.ports.session.commit(vec![event]).await
             }
             ended => ended,
         }
@@ -132,25 +136,25 @@ impl Attempt<'_> {
     async fn stream(
         &mut self,
         request: Request,
-        teller: &mut Teller,
-    ) -> Result<Result<Answer, Interrupt>, DeskError> {
-        let end = match self.listen(request, teller).await {
-            Err(DeskError::Lost) => {
-                self.tell_end(teller, LOST).await;
-                return Err(DeskError::Lost);
+        publisher: &mut PartialPublisher,
+    ) -> Result<Result<Answer, Interrupt>, SessionPortError> {
+        let end = match self.listen(request, publisher).await {
+            Err(SessionPortError::Lost) => {
+                self.publish_end(publisher, LOST).await;
+                return Err(SessionPortError::Lost);
             }
             end => end?,
         };
         match &end {
             Ok(answer) if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) => {
-                self.tell_end(teller, "error").await;
+                self.publish_end(publisher, "error").await;
             }
             Ok(_) => {
-                let chunk = teller.chunker.flush();
-                self.tell(teller, chunk).await?;
+                let chunk = publisher.chunker.flush();
+                self.publish(publisher, chunk).await?;
             }
-            Err(Interrupt::Cancel) => self.tell_end(teller, "aborted").await,
-            Err(Interrupt::HandOver) => self.tell_end(teller, "handed_over").await,
+            Err(Interrupt::Cancel) => self.publish_end(publisher, "aborted").await,
+            Err(Interrupt::HandOver) => self.publish_end(publisher, "handed_over").await,
         }
         Ok(end)
     }
@@ -158,8 +162,8 @@ impl Attempt<'_> {
     pub(super) async fn listen(
         &self,
         request: Request,
-        teller: &mut Teller,
-    ) -> Result<Result<Answer, Interrupt>, DeskError> {
+        publisher: &mut PartialPublisher,
+    ) -> Result<Result<Answer, Interrupt>, SessionPortError> {
         let mut deltas = self.ports.provider.stream(request);
         let mut signals = self.signals.clone();
         let mut stop = Box::pin(interrupted(&mut signals));
@@ -167,14 +171,14 @@ impl Attempt<'_> {
             tokio::select! {
                 biased;
                 interrupt = &mut stop => return Ok(Err(interrupt?)),
-                () = sleep_until(teller.due()), if teller.chunker.due_ms().is_some() => {
-                    let chunk = teller.chunker.flush();
-                    self.tell(teller, chunk).await?;
+                () = sleep_until(publisher.due()), if publisher.chunker.due_ms().is_some() => {
+                    let chunk = publisher.chunker.flush();
+                    self.publish(publisher, chunk).await?;
                 }
                 delta = deltas.next() => match delta {
                     Some(Delta::Text(text)) => {
-                        let chunk = teller.hear(&text);
-                        self.tell(teller, chunk).await?;
+                        let chunk = publisher.hear(&text);
+                        self.publish(publisher, chunk).await?;
                     }
                     Some(Delta::Done(mut answer)) => {
                         answer.usage = answer.usage.bounded();
@@ -186,16 +190,24 @@ impl Attempt<'_> {
         }
     }
 
-    async fn tell(&self, teller: &mut Teller, chunk: Option<String>) -> Result<(), DeskError> {
-        let Some(text) = chunk.filter(|_| !teller.silent) else { return Ok(()) };
-        let partial =
-            Partial { generation_id: teller.generation_id.clone(), index: teller.told, text, dead: None };
-        match self.ports.desk.partial(partial).await {
-            Ok(()) => teller.told += 1,
-            Err(DeskError::Lost) => return Err(DeskError::Lost),
-            Err(error @ (DeskError::Store(_) | DeskError::Refused(_))) => {
+    async fn publish(
+        &self,
+        publisher: &mut PartialPublisher,
+        chunk: Option<String>,
+    ) -> Result<(), SessionPortError> {
+        let Some(text) = chunk.filter(|_| !publisher.silent) else { return Ok(()) };
+        let partial = Partial {
+            generation_id: publisher.generation_id.clone(),
+            index: publisher.told,
+            text,
+            dead: None,
+        };
+        match self.ports.session.partial(partial).await {
+            Ok(()) => publisher.told += 1,
+            Err(SessionPortError::Lost) => return Err(SessionPortError::Lost),
+            Err(error @ (SessionPortError::Store(_) | SessionPortError::Refused(_))) => {
                 // R3a: after a hole nothing would be a prefix any more. The answer itself is not touched.
-                teller.silent = true;
+                publisher.silent = true;
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "a generation goes on without partials"
@@ -206,14 +218,14 @@ impl Attempt<'_> {
     }
 
     /// R3a: a generation that dies says so with its last partial, as well as it can: readers find out anyhow.
-    async fn tell_end(&self, teller: &Teller, dead: &'static str) {
+    async fn publish_end(&self, publisher: &PartialPublisher, dead: &'static str) {
         let partial = Partial {
-            generation_id: teller.generation_id.clone(),
-            index: teller.told,
+            generation_id: publisher.generation_id.clone(),
+            index: publisher.told,
             text: String::new(),
             dead: Some(dead),
         };
-        if let Err(error) = self.ports.desk.partial(partial).await {
+        if let Err(error) = self.ports.session.partial(partial).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "a generation died unheard");
         }
     }
@@ -247,17 +259,17 @@ impl Attempt<'_> {
 }
 
 /// What was heard of a generation, and how much of it was told.
-pub(super) struct Teller {
+pub(super) struct PartialPublisher {
     generation_id: String,
     started: Instant,
     chunker: Chunker,
-    said: String,
+    text: String,
     fitting: events::Fitting,
     told: u32,
     silent: bool,
 }
 
-impl Teller {
+impl PartialPublisher {
     /// For what nobody reads along.
     pub(super) fn silent() -> Self {
         Self { silent: true, ..Self::new("") }
@@ -268,7 +280,7 @@ impl Teller {
             generation_id: generation_id.to_owned(),
             started: Instant::now(),
             chunker: Chunker::default(),
-            said: String::new(),
+            text: String::new(),
             fitting: events::Fitting::text(),
             told: 0,
             silent: false,
@@ -278,7 +290,7 @@ impl Teller {
     /// Takes a delta. What the ledger could not hold is not told either: R3a, it would not be a prefix of what is there.
     fn hear(&mut self, text: &str) -> Option<String> {
         let text = &self.fitting.take(text);
-        self.said.push_str(text);
+        self.text.push_str(text);
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.chunker.push(text, now)
     }

@@ -16,12 +16,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::compact::{Window, context_tokens};
-use crate::desk::{Desk, DeskError, SettleAnswer};
-use crate::next::{Facts, Next, Time, ToRun, next};
+use crate::next::{AttemptState, Next, Time, ToRun, next};
 use crate::provider::{Provider, StopReason, Usage};
+use crate::session_port::{SessionPort, SessionPortError, SettleResult};
 use crate::tool::{ToolOutput, Tools};
-use crate::waits::{Standing, Waits};
-use compacting::Compacted;
+use crate::waits::{CallState, Waits};
+use compacting::CompactionStep;
 use events::Status;
 pub use events::not_begun;
 use generate::Generated;
@@ -63,7 +63,7 @@ pub struct RunContext {
 /// What the loop works with.
 pub struct Ports<'a> {
     /// The session.
-    pub desk: &'a dyn Desk,
+    pub session: &'a dyn SessionPort,
     /// The model.
     pub provider: &'a dyn Provider,
     /// The tools.
@@ -90,13 +90,13 @@ pub enum Ended {
 /// Answers a run until it is settled, handed over or lost.
 ///
 /// # Errors
-/// [`DeskError::Store`] alone: the lease runs out, and a successor goes on.
+/// [`SessionPortError::Store`] alone: the lease runs out, and a successor goes on.
 pub async fn answer(
     ports: Ports<'_>,
     run: &RunContext,
     signals: watch::Receiver<Signals>,
-) -> Result<Ended, DeskError> {
-    let history = ports.desk.history().await?;
+) -> Result<Ended, SessionPortError> {
+    let history = ports.session.history().await?;
     let mut attempt = Attempt {
         ports,
         run,
@@ -113,7 +113,7 @@ pub async fn answer(
         },
     };
     match attempt.answer().await {
-        Err(DeskError::Lost) => Ok(Ended::Lost),
+        Err(SessionPortError::Lost) => Ok(Ended::Lost),
         ended => ended,
     }
 }
@@ -132,7 +132,7 @@ struct Tally {
 
 /// What a model had said when it was stopped.
 #[derive(Clone, Debug, Default)]
-struct Said {
+struct PartialAnswer {
     generation_id: String,
     presented: Vec<Seq>,
     /// As much as an event holds.
@@ -171,7 +171,7 @@ enum Interrupt {
 }
 
 impl Attempt<'_> {
-    async fn answer(&mut self) -> Result<Ended, DeskError> {
+    async fn answer(&mut self) -> Result<Ended, SessionPortError> {
         loop {
             self.refresh().await?;
             let signals = *self.signals.borrow();
@@ -179,17 +179,21 @@ impl Attempt<'_> {
                 return Ok(Ended::Lost);
             }
             let transcript = self.history.transcript(self.run.watermark);
-            let standings = self.standings(&transcript).await?;
-            let facts = Facts {
+            let call_states = self.call_states(&transcript).await?;
+            let facts = AttemptState {
                 cancel: signals.cancel,
                 time: signals.time,
                 turns: self.tally.turns,
                 max_turns: self.run.max_turns,
                 exhausted: self.run.attempt > self.run.max_attempts,
-                spent: if transcript.open_calls.is_empty() { self.ports.waits.spent().await? } else { None },
+                spent: if transcript.open_calls.is_empty() {
+                    self.ports.waits.budget_reached().await?
+                } else {
+                    None
+                },
                 compact: self.wants_compaction(&transcript),
             };
-            let interrupt = match next(&transcript, &facts, &standings) {
+            let interrupt = match next(&transcript, &facts, &call_states) {
                 Next::Abort => Some(Interrupt::Cancel),
                 Next::HandOver => Some(Interrupt::HandOver),
                 Next::Fail(why) => return self.fail(Vec::new(), why).await,
@@ -198,11 +202,11 @@ impl Attempt<'_> {
                     self.reject(&calls).await?;
                     None
                 }
-                Next::Tell(known) => {
+                Next::CommitKnownResults(known) => {
                     let results: Vec<NewEvent> =
                         known.iter().map(|(call, output)| events::tool_result(call, output)).collect();
                     for result in results {
-                        self.ports.desk.commit(vec![result]).await?;
+                        self.ports.session.commit(vec![result]).await?;
                     }
                     None
                 }
@@ -223,20 +227,22 @@ impl Attempt<'_> {
                     None
                 }
                 Next::Compact => match self.compact().await? {
-                    Compacted::Ended(ended) => return Ok(ended),
-                    Compacted::GoOn => None,
-                    Compacted::Interrupted(interrupt) => Some(interrupt),
+                    CompactionStep::Ended(ended) => return Ok(ended),
+                    CompactionStep::GoOn => None,
+                    CompactionStep::Interrupted(interrupt) => Some(interrupt),
                 },
                 Next::Generate => match self.generate().await? {
                     Generated::Ended(ended) => return Ok(ended),
                     Generated::GoOn => None,
-                    Generated::Interrupted(Interrupt::Cancel, said) => return self.abort(said).await,
+                    Generated::Interrupted(Interrupt::Cancel, partial_answer) => {
+                        return self.abort(partial_answer).await;
+                    }
                     Generated::Interrupted(interrupt, _) => Some(interrupt),
                 },
                 Next::Finish => match self.conclude(None, &[]).await? {
                     Concluded::Ended(ended) => return Ok(ended),
                     Concluded::GoesOn => None,
-                    Concluded::Refused(refusal) => return Err(DeskError::Refused(refusal)),
+                    Concluded::Refused(refusal) => return Err(SessionPortError::Refused(refusal)),
                 },
             };
             match interrupt {
@@ -244,10 +250,10 @@ impl Attempt<'_> {
                 // No request was being answered: the message that says so saw nothing.
                 Some(Interrupt::Cancel) => {
                     let generation_id = (self.ports.new_id)();
-                    return self.abort(Said { generation_id, ..Said::default() }).await;
+                    return self.abort(PartialAnswer { generation_id, ..PartialAnswer::default() }).await;
                 }
                 Some(Interrupt::HandOver) => {
-                    self.ports.desk.release().await?;
+                    self.ports.session.release().await?;
                     return Ok(Ended::HandedOver);
                 }
             }
@@ -255,12 +261,12 @@ impl Attempt<'_> {
     }
 
     /// Where the open calls stand, in their order. What is cut is not asked about: it gets its result anyhow (S4a).
-    async fn standings(&self, transcript: &Transcript<'_>) -> Result<Vec<Standing>, DeskError> {
+    async fn call_states(&self, transcript: &Transcript<'_>) -> Result<Vec<CallState>, SessionPortError> {
         if transcript.open_calls.is_empty() || transcript.open_calls.iter().any(|open| open.cut) {
             return Ok(Vec::new());
         }
         let calls: Vec<ToolCall> = transcript.open_calls.iter().map(|open| open.call.clone()).collect();
-        self.ports.waits.standings(&calls).await
+        self.ports.waits.call_states(&calls).await
     }
 
     fn wants_compaction(&self, transcript: &Transcript<'_>) -> bool {
@@ -272,19 +278,19 @@ impl Attempt<'_> {
     }
 
     /// Reads what was committed since (D3: guides among it).
-    async fn refresh(&mut self) -> Result<(), DeskError> {
-        for event in self.ports.desk.events_after(self.history.seq()).await? {
-            self.history.push(event).map_err(DeskError::Refused)?;
+    async fn refresh(&mut self) -> Result<(), SessionPortError> {
+        for event in self.ports.session.events_after(self.history.seq()).await? {
+            self.history.push(event).map_err(SessionPortError::Refused)?;
         }
         Ok(())
     }
 
     /// S4a: the arguments may be cut, so the calls are not run.
-    async fn reject(&mut self, calls: &[ToolCall]) -> Result<(), DeskError> {
+    async fn reject(&mut self, calls: &[ToolCall]) -> Result<(), SessionPortError> {
         let output =
             ToolOutput::error("not run: the message stopped at the token limit, the arguments may be cut");
         for call in calls {
-            self.ports.desk.commit(vec![events::tool_result(call, &output)]).await?;
+            self.ports.session.commit(vec![events::tool_result(call, &output)]).await?;
         }
         Ok(())
     }
@@ -295,7 +301,7 @@ impl Attempt<'_> {
         &mut self,
         answer: Option<NewEvent>,
         presented: &[Seq],
-    ) -> Result<Concluded, DeskError> {
+    ) -> Result<Concluded, SessionPortError> {
         let mut with_summary = true;
         loop {
             self.refresh().await?;
@@ -304,9 +310,9 @@ impl Attempt<'_> {
             if may_go_on && self.history.guide_waits(self.run.watermark, presented) {
                 return match answer {
                     None => Ok(Concluded::GoesOn),
-                    Some(answer) => match self.ports.desk.commit(vec![answer]).await {
+                    Some(answer) => match self.ports.session.commit(vec![answer]).await {
                         Ok(()) => Ok(Concluded::GoesOn),
-                        Err(DeskError::Refused(refusal)) => Ok(Concluded::Refused(refusal)),
+                        Err(SessionPortError::Refused(refusal)) => Ok(Concluded::Refused(refusal)),
                         Err(error) => Err(error),
                     },
                 };
@@ -316,27 +322,27 @@ impl Attempt<'_> {
                 last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Done, None));
             }
             match self.settle(Outcome::Succeeded, last, Some(self.history.seq())).await {
-                Ok(SettleAnswer::Settled(status)) => return Ok(Concluded::Ended(Ended::Settled(status))),
-                Ok(SettleAnswer::Moved) => {}
-                Err(DeskError::Refused(refusal)) if with_summary => {
+                Ok(SettleResult::Settled(status)) => return Ok(Concluded::Ended(Ended::Settled(status))),
+                Ok(SettleResult::Moved) => {}
+                Err(SessionPortError::Refused(refusal)) if with_summary => {
                     without_last_words(&refusal); // S2
                     with_summary = false;
                 }
-                Err(DeskError::Refused(refusal)) => return Ok(Concluded::Refused(refusal)),
+                Err(SessionPortError::Refused(refusal)) => return Ok(Concluded::Refused(refusal)),
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Settles a failure with its last events.
-    async fn fail(&mut self, mut last: Vec<NewEvent>, why: &str) -> Result<Ended, DeskError> {
+    async fn fail(&mut self, mut last: Vec<NewEvent>, why: &str) -> Result<Ended, SessionPortError> {
         last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Failed, Some(why)));
         self.settle_or_bare(Outcome::Failed { backoff_ms: self.run.backoff_ms }, last).await
     }
 
     /// A client asked to stop: open calls get an error result, what was said so far is kept as aborted (A2), and the
     /// run settles as cancelled, all in one write.
-    async fn abort(&mut self, said: Said) -> Result<Ended, DeskError> {
+    async fn abort(&mut self, partial_answer: PartialAnswer) -> Result<Ended, SessionPortError> {
         self.refresh().await?;
         let transcript = self.history.transcript(self.run.watermark);
         let open: Vec<ToolCall> = transcript.open_calls.iter().map(|open| open.call.clone()).collect();
@@ -351,27 +357,31 @@ impl Attempt<'_> {
         if last.len() > room {
             let first: Vec<NewEvent> = last.drain(..last.len() - room).collect();
             for result in first {
-                self.ports.desk.commit(vec![result]).await?;
+                self.ports.session.commit(vec![result]).await?;
             }
         }
         self.tally.stop = Some(StopReason::Aborted);
-        last.push(events::aborted(self.run, &self.ports, &said));
+        last.push(events::aborted(self.run, &self.ports, &partial_answer));
         last.push(events::run_finished(self.run, &self.ports, &self.tally, Status::Cancelled, None));
         self.settle_or_bare(Outcome::Cancelled, last).await
     }
 
     /// S2: what the attempt has to say may be refused; its outcome stands.
-    async fn settle_or_bare(&mut self, outcome: Outcome, last: Vec<NewEvent>) -> Result<Ended, DeskError> {
+    async fn settle_or_bare(
+        &mut self,
+        outcome: Outcome,
+        last: Vec<NewEvent>,
+    ) -> Result<Ended, SessionPortError> {
         let settled = match self.settle(outcome, last, None).await {
-            Err(DeskError::Refused(refusal)) => {
+            Err(SessionPortError::Refused(refusal)) => {
                 without_last_words(&refusal);
                 self.settle(outcome, Vec::new(), None).await?
             }
             settled => settled?,
         };
         match settled {
-            SettleAnswer::Settled(status) => Ok(Ended::Settled(status)),
-            SettleAnswer::Moved => unreachable!("only a settle for one seq can be moved past"),
+            SettleResult::Settled(status) => Ok(Ended::Settled(status)),
+            SettleResult::Moved => unreachable!("only a settle for one seq can be moved past"),
         }
     }
 
@@ -380,8 +390,8 @@ impl Attempt<'_> {
         outcome: Outcome,
         events: Vec<NewEvent>,
         at: Option<Seq>,
-    ) -> Result<SettleAnswer, DeskError> {
-        self.ports.desk.settle(outcome, events, at).await
+    ) -> Result<SettleResult, SessionPortError> {
+        self.ports.session.settle(outcome, events, at).await
     }
 }
 
@@ -408,10 +418,10 @@ fn without_last_words(refusal: &Refusal) {
 }
 
 /// Waits until a signal interrupts what is being done; an error where the lease is lost.
-async fn interrupted(signals: &mut watch::Receiver<Signals>) -> Result<Interrupt, DeskError> {
+async fn interrupted(signals: &mut watch::Receiver<Signals>) -> Result<Interrupt, SessionPortError> {
     let urgent = |signals: &Signals| signals.lost || signals.cancel || signals.time == Time::Stop;
     match signals.wait_for(urgent).await.map(|signals| *signals) {
-        Ok(Signals { lost: true, .. }) => Err(DeskError::Lost),
+        Ok(Signals { lost: true, .. }) => Err(SessionPortError::Lost),
         Ok(Signals { cancel: true, .. }) => Ok(Interrupt::Cancel),
         Ok(_) => Ok(Interrupt::HandOver),
         Err(_) => std::future::pending().await, // nobody is left to interrupt

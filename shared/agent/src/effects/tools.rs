@@ -10,12 +10,15 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Attempt, Interrupt, events, interrupted};
-use crate::desk::DeskError;
+use crate::session_port::SessionPortError;
 use crate::tool::{Policy, ToolOutput, Tools};
 
 impl Attempt<'_> {
     /// Runs the calls. What an interrupt stops has no result: a successor runs it again, or a cancel answers it.
-    pub(super) async fn run_tools(&mut self, calls: &[ToolCall]) -> Result<Option<Interrupt>, DeskError> {
+    pub(super) async fn run_tools(
+        &mut self,
+        calls: &[ToolCall],
+    ) -> Result<Option<Interrupt>, SessionPortError> {
         let tools = self.ports.tools;
         let specs = tools.specs();
         let policy = |call: &ToolCall| {
@@ -48,7 +51,7 @@ impl Attempt<'_> {
                 done = running.next() => {
                     let Some(Ran { call, output, took, rest }) = done else { return Ok(None) };
                     running.extend(run_first(tools, rest));
-                    self.ports.desk.commit(vec![events::tool_result(call, &output)]).await?;
+                    self.ports.session.commit(vec![events::tool_result(call, &output)]).await?;
                     self.tally.calls += 1;
                     if self.tally.timings.len() < events::TIMINGS_MAX {
                         self.tally.timings.push(json!({

@@ -8,7 +8,7 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase", default)]
 pub struct Policy {
     /// Whether a person must agree to a call (H3).
-    pub approval: Approval,
+    pub approval: ApprovalRule,
     /// Calls of such tools run one after the other, in the order of the message.
     pub sequential: bool,
     /// How long a call may take, in milliseconds.
@@ -25,7 +25,7 @@ pub const APPROVAL_MAX_MS: u64 = 30 * 24 * 3_600_000;
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            approval: Approval::Never,
+            approval: ApprovalRule::Never,
             sequential: false,
             timeout_ms: 120_000,
             approval_ms: 24 * 3_600_000,
@@ -36,7 +36,7 @@ impl Default for Policy {
 /// Whether a person must agree.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Approval {
+pub enum ApprovalRule {
     /// Never.
     #[default]
     Never,
@@ -91,11 +91,11 @@ impl Policy {
     /// H3: whether a call with these arguments wants a person's agreement.
     pub fn asks(&self, arguments: &Value) -> bool {
         match &self.approval {
-            Approval::Never => false,
-            Approval::Always => true,
+            ApprovalRule::Never => false,
+            ApprovalRule::Always => true,
             // Arguments that cannot be looked into might hold anything.
-            Approval::When(_) if !arguments.is_object() => true,
-            Approval::When(conditions) => conditions.iter().any(|condition| condition.is_met(arguments)),
+            ApprovalRule::When(_) if !arguments.is_object() => true,
+            ApprovalRule::When(conditions) => conditions.iter().any(|condition| condition.is_met(arguments)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keel_agent::{DeskError, Ended};
+use keel_agent::{Ended, SessionPortError};
 use keel_kernel::{Kind, RunStatus};
 use serde_json::{Value, json};
 
@@ -204,7 +204,7 @@ async fn i6_a_result_whose_answer_was_lost_is_not_made_again() {
         *ledger.lose_answer.lock().unwrap() = true; // of the result, written at 1000 ms
     };
     let (ended, ()) = tokio::join!(a.try_answer(), end);
-    assert!(matches!(ended, Err(DeskError::Store(_))));
+    assert!(matches!(ended, Err(SessionPortError::Store(_))));
     pass(LEASE_MS).await;
     let b = ledger.claim("b");
     assert_eq!(b.answer().await, DONE);

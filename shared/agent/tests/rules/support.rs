@@ -1,4 +1,4 @@
-//! A ledger in memory under the kernel's real rules, and the desk of each of its owners.
+//! A ledger in memory under the kernel's real rules, and the session port of each of its owners.
 
 mod owner;
 mod waits;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use keel_agent::compact::Window;
 use keel_agent::tool::builtin::Builtin;
-use keel_agent::{Desk, DeskError, Partial, RunContext, SettleAnswer, Standing};
+use keel_agent::{CallState, Partial, RunContext, SessionPort, SessionPortError, SettleResult};
 use keel_kernel::commit::{Commit, decide};
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::transcript::History;
 use keel_kernel::{
-    CommitId, Decision, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent,
-    OwnerId, Payload, Refusal, Seq, StateOwner,
+    CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent, OwnerId,
+    Payload, Refusal, Seq, StateOwner, Transition,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -42,7 +42,7 @@ struct Row {
 #[derive(Default)]
 pub(crate) struct Outside {
     /// The standing of each call, by the tool's name; a tool that is not here is ready.
-    pub(crate) standings: BTreeMap<String, Standing>,
+    pub(crate) call_states: BTreeMap<String, CallState>,
     /// What was opened, and what was abandoned.
     pub(crate) opened: Vec<String>,
     pub(crate) abandoned: Vec<String>,
@@ -135,29 +135,29 @@ impl Ledger {
 
     pub(crate) fn close(&self) {
         let row = &mut *locked(&self.row);
-        let decision = run::close(&row.head, self.now()).expect("it is open");
-        row.write(decision).expect("no keys");
+        let transition = run::close(&row.head, self.now()).expect("it is open");
+        row.write(transition).expect("no keys");
     }
 
     /// A client asks for a compaction.
     pub(crate) fn ask_compaction(&self) {
         let row = &mut *locked(&self.row);
-        let decision =
+        let transition =
             run::ask_compaction(&row.head, self.now()).expect("native and open").expect("not asked yet");
-        row.write(decision).expect("no keys");
+        row.write(transition).expect("no keys");
     }
 
     /// Something happened that the run may wait for.
     pub(crate) fn nudge(&self) {
         let row = &mut *locked(&self.row);
-        if let Some(decision) = run::nudge(&row.head, self.now()) {
-            row.write(decision).expect("no keys");
+        if let Some(transition) = run::nudge(&row.head, self.now()) {
+            row.write(transition).expect("no keys");
         }
     }
 
     /// Says where the calls of a tool stand from now on.
-    pub(crate) fn stands(&self, tool: &str, standing: Standing) {
-        locked(&self.outside).standings.insert(tool.to_owned(), standing);
+    pub(crate) fn stands(&self, tool: &str, call_state: CallState) {
+        locked(&self.outside).call_states.insert(tool.to_owned(), call_state);
         self.nudge();
     }
 
@@ -176,8 +176,8 @@ impl Ledger {
         let owner = OwnerId::parse(name).expect("visible ASCII");
         let request = ClaimRequest { owner: owner.clone(), id: self.commit_id(), lease_ms: LEASE_MS };
         let row = &mut *locked(&self.row);
-        let decision = run::claim(&row.head, self.now(), &request).expect("the run is claimable");
-        row.write(decision).expect("no keys");
+        let transition = run::claim(&row.head, self.now(), &request).expect("the run is claimable");
+        row.write(transition).expect("no keys");
         let token = LeaseToken { owner, epoch: row.head.epoch };
         let context = RunContext {
             watermark: row.head.run.watermark,
@@ -191,7 +191,7 @@ impl Ledger {
             compact: row.head.compact,
         };
         Owner {
-            desk: MemoryDesk { ledger: self.clone(), token: token.clone() },
+            session_port: MemoryDesk { ledger: self.clone(), token: token.clone() },
             waits: MemoryWaits::new(self.clone(), token),
             context,
             signals: watch::Sender::default(),
@@ -301,16 +301,16 @@ impl Row {
         Ok(unknown)
     }
 
-    fn write(&mut self, decision: Decision) -> Result<(), Refusal> {
+    fn write(&mut self, transition: Transition) -> Result<(), Refusal> {
         let held = |call: &&DedupeKey| self.keys.contains_key(&(KeyName::ToolCallId, (*call).clone()));
-        if let Some(call) = decision.new_calls.iter().find(held) {
+        if let Some(call) = transition.new_calls.iter().find(held) {
             return Err(Refusal::CallIdReused(call.to_string()));
         }
-        for claim in decision.keys {
+        for claim in transition.keys {
             assert_eq!(self.keys.insert((claim.name, claim.key), claim.digest), None, "I2");
         }
-        self.events.extend(decision.events);
-        self.head = decision.head;
+        self.events.extend(transition.events);
+        self.head = transition.head;
         Ok(())
     }
 }
@@ -321,33 +321,33 @@ pub(crate) struct MemoryDesk {
     token: LeaseToken,
 }
 
-fn refused(refusal: Refusal) -> DeskError {
+fn refused(refusal: Refusal) -> SessionPortError {
     match refusal {
-        Refusal::Fenced { .. } | Refusal::SessionClosed => DeskError::Lost,
-        refusal => DeskError::Refused(refusal),
+        Refusal::Fenced { .. } | Refusal::SessionClosed => SessionPortError::Lost,
+        refusal => SessionPortError::Refused(refusal),
     }
 }
 
 #[async_trait]
-impl Desk for MemoryDesk {
-    async fn history(&self) -> Result<History, DeskError> {
+impl SessionPort for MemoryDesk {
+    async fn history(&self) -> Result<History, SessionPortError> {
         let row = locked(&self.ledger.row);
         let state = row.head.ledger.clone();
         let (waiting, from) = state.shown();
         let shown = |event: &&Event| event.seq >= from || waiting.contains(&event.seq);
         let events = row.events.iter().filter(shown).cloned().collect();
-        History::resume(state.clone(), events).map_err(DeskError::Refused)
+        History::resume(state.clone(), events).map_err(SessionPortError::Refused)
     }
 
-    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError> {
+    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, SessionPortError> {
         let row = locked(&self.ledger.row);
         Ok(row.events.iter().filter(|event| event.seq > after).cloned().collect())
     }
 
-    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), DeskError> {
+    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), SessionPortError> {
         self.ledger.commit(Some(&self.token), events).map_err(refused)?;
         if std::mem::take(&mut *locked(&self.ledger.lose_answer)) {
-            return Err(DeskError::Store("the answer was lost".into()));
+            return Err(SessionPortError::Store("the answer was lost".into()));
         }
         Ok(())
     }
@@ -357,39 +357,39 @@ impl Desk for MemoryDesk {
         outcome: Outcome,
         events: Vec<NewEvent>,
         at: Option<Seq>,
-    ) -> Result<SettleAnswer, DeskError> {
+    ) -> Result<SettleResult, SessionPortError> {
         let hook = locked(&self.ledger.before_settle).pop_front();
         if let Some(hook) = hook {
             hook(&self.ledger);
         }
         let summary = events.iter().any(|event| event.kind == Kind::RunFinished);
         if summary && *locked(&self.ledger.refuse_summaries) {
-            return Err(DeskError::Refused(Refusal::LimitReached { what: "summaries", limit: 0 }));
+            return Err(SessionPortError::Refused(Refusal::LimitReached { what: "summaries", limit: 0 }));
         }
         let row = &mut *locked(&self.ledger.row);
         let events = row.unknown(events).map_err(refused)?;
         let settle = Settle { id: self.ledger.commit_id(), token: self.token.clone(), outcome, events };
         match run::settle(&row.head, self.ledger.now(), &settle).map_err(refused)? {
-            Settled::Before(status) => Ok(SettleAnswer::Settled(status)),
-            Settled::Now(_) if at.is_some_and(|at| at != row.head.ledger.seq) => Ok(SettleAnswer::Moved),
-            Settled::Now(decision) => {
-                row.write(decision).map_err(refused)?;
-                Ok(SettleAnswer::Settled(row.head.run.status))
+            Settled::Before(status) => Ok(SettleResult::Settled(status)),
+            Settled::Now(_) if at.is_some_and(|at| at != row.head.ledger.seq) => Ok(SettleResult::Moved),
+            Settled::Now(transition) => {
+                row.write(transition).map_err(refused)?;
+                Ok(SettleResult::Settled(row.head.run.status))
             }
         }
     }
 
-    async fn release(&self) -> Result<(), DeskError> {
+    async fn release(&self) -> Result<(), SessionPortError> {
         let row = &mut *locked(&self.ledger.row);
         match run::release(&row.head, self.ledger.now(), &self.token).map_err(refused)? {
-            Some(decision) => row.write(decision).map_err(refused),
+            Some(transition) => row.write(transition).map_err(refused),
             None => Ok(()),
         }
     }
 
-    async fn partial(&self, partial: Partial) -> Result<(), DeskError> {
+    async fn partial(&self, partial: Partial) -> Result<(), SessionPortError> {
         if locked(&self.ledger.partials_fail_from).is_some_and(|from| partial.index >= from) {
-            return Err(DeskError::Store("it is busy".into()));
+            return Err(SessionPortError::Store("it is busy".into()));
         }
         locked(&self.ledger.row).partials.push(partial);
         Ok(())

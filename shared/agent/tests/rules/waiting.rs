@@ -1,7 +1,7 @@
 //! H: a turn whose calls wait for a person, a child or a budget.
 
 use keel_agent::tool::ToolOutput;
-use keel_agent::{Ended, Standing};
+use keel_agent::{CallState, Ended};
 use keel_kernel::{Kind, Millis, RunStatus, WaitReason};
 use serde_json::json;
 
@@ -16,7 +16,7 @@ fn results(ledger: &Ledger) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn h1_h3_what_can_run_runs_and_the_run_waits_for_the_rest() {
     let ledger = Ledger::new();
-    ledger.stands("pay", Standing::Unopened);
+    ledger.stands("pay", CallState::Unopened);
     ledger.queue("!tool pay {\"amount\":7}\n!tool echo {\"x\":1}\n!then\n!say all done");
     let owner = ledger.claim("a");
     assert_eq!(owner.answer().await, Ended::Parked);
@@ -30,7 +30,7 @@ async fn h1_h3_what_can_run_runs_and_the_run_waits_for_the_rest() {
         "no attempt is spent, none is summed up"
     );
 
-    ledger.stands("pay", Standing::Known(ToolOutput::error("denied: too much")));
+    ledger.stands("pay", CallState::Known(ToolOutput::error("denied: too much")));
     let owner = ledger.claim("b");
     assert_eq!(owner.answer().await, DONE);
     assert_eq!(results(&ledger)[1], "denied: too much");
@@ -41,7 +41,7 @@ async fn h1_h3_what_can_run_runs_and_the_run_waits_for_the_rest() {
 #[tokio::test(start_paused = true)]
 async fn h3_an_edited_call_runs_with_what_the_person_wrote() {
     let ledger = Ledger::new();
-    ledger.stands("echo", Standing::Ready(Some(json!({ "x": 2 }))));
+    ledger.stands("echo", CallState::Ready(Some(json!({ "x": 2 }))));
     ledger.queue("!tool echo {\"x\":1}");
     assert_eq!(ledger.claim("a").answer().await, DONE);
     assert_eq!(results(&ledger), [r#"{"x":2}"#]);
@@ -52,9 +52,9 @@ async fn h3_an_edited_call_runs_with_what_the_person_wrote() {
 #[tokio::test(start_paused = true)]
 async fn h1_an_answer_between_the_look_and_the_park_is_not_missed() {
     let ledger = Ledger::new();
-    ledger.stands("pay", Standing::Waits(WaitReason::Decision, Some(Millis(u64::MAX))));
+    ledger.stands("pay", CallState::Waits(WaitReason::Decision, Some(Millis(u64::MAX))));
     ledger.queue("!tool pay");
-    ledger.before_park(|ledger| ledger.stands("pay", Standing::Known(ToolOutput::of("paid"))));
+    ledger.before_park(|ledger| ledger.stands("pay", CallState::Known(ToolOutput::of("paid"))));
     assert_eq!(ledger.claim("a").answer().await, DONE, "it looked again instead of waiting for ever");
     assert_eq!(results(&ledger), ["paid"]);
 }
@@ -62,7 +62,7 @@ async fn h1_an_answer_between_the_look_and_the_park_is_not_missed() {
 #[tokio::test(start_paused = true)]
 async fn h4_a_cancel_of_a_waiting_run_abandons_what_it_waits_for() {
     let ledger = Ledger::new();
-    ledger.stands("child", Standing::Waits(WaitReason::Child, None));
+    ledger.stands("child", CallState::Waits(WaitReason::Child, None));
     ledger.queue("!tool child");
     let owner = ledger.claim("a");
     assert_eq!(owner.answer().await, Ended::Parked);

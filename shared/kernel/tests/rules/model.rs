@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use keel_kernel::commit::decide;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::{
-    Commit, CommitId, Decision, DedupeKey, Epoch, Head, KeyClaim, KeyName, LeaseToken, NewEvent, OwnerId,
-    Refusal, RunStatus, Seq, StateOwner, WaitReason,
+    Commit, CommitId, DedupeKey, Epoch, Head, KeyClaim, KeyName, LeaseToken, NewEvent, OwnerId, Refusal,
+    RunStatus, Seq, StateOwner, Transition, WaitReason,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -23,7 +23,7 @@ use crate::support::{LEASE_MS, Session, answer, holds};
 
 /// What a decision on some head came to.
 enum Verdict {
-    Write(Decision),
+    Write(Transition),
     Nothing,
     Refused(Refusal),
 }
@@ -89,8 +89,8 @@ impl Model {
 
     fn decide(&self, head: &Head, command: &Command, id: &CommitId, events: &[NewEvent]) -> Verdict {
         let now = self.session.now;
-        let some = |decision: Result<Option<Decision>, Refusal>| match decision {
-            Ok(Some(decision)) => Verdict::Write(decision),
+        let some = |transition: Result<Option<Transition>, Refusal>| match transition {
+            Ok(Some(transition)) => Verdict::Write(transition),
             Ok(None) => Verdict::Nothing,
             Err(refusal) => Verdict::Refused(refusal),
         };
@@ -119,7 +119,7 @@ impl Model {
                 let Some(token) = token(shown) else { return Verdict::Nothing };
                 let settle = Settle { id: id.clone(), token, outcome: *outcome, events: events.to_vec() };
                 some(run::settle(head, now, &settle).map(|settled| match settled {
-                    Settled::Now(decision) => Some(decision),
+                    Settled::Now(transition) => Some(transition),
                     Settled::Before(_) => None,
                 }))
             }
@@ -148,8 +148,8 @@ impl Model {
         self.heads.push(current.clone());
         let mut from = self.heads[self.heads.len().saturating_sub(1 + lag)].clone();
         let mut verdict = self.decide(&from, command, &id, &events);
-        if let Verdict::Write(decision) = &verdict
-            && !decision.guards.iter().all(|guard| holds(guard, &current))
+        if let Verdict::Write(transition) = &verdict
+            && !transition.guards.iter().all(|guard| holds(guard, &current))
         {
             assert_ne!(*lag, 0, "guards hold of the head that they were made from");
             self.saw("lost race");
@@ -157,9 +157,9 @@ impl Model {
             verdict = self.decide(&from, command, &id, &events);
         }
         match verdict {
-            Verdict::Write(decision) => {
-                checks::decision(&from, &decision);
-                self.write(command, &from, decision);
+            Verdict::Write(transition) => {
+                checks::transition(&from, &transition);
+                self.write(command, &from, transition);
             }
             Verdict::Nothing => {}
             Verdict::Refused(refusal) => {
@@ -195,19 +195,19 @@ impl Model {
     }
 
     /// Writes a decision as the store does, and keeps the model's account.
-    fn write(&mut self, command: &Command, from: &Head, decision: Decision) {
+    fn write(&mut self, command: &Command, from: &Head, transition: Transition) {
         if let Some(token) = self.shown(command) {
             assert!(self.holds_lease(&token), "C2, S3: {token:?} writes");
         }
         let taken = |claim: &KeyClaim| self.session.keys.contains_key(&(claim.name, claim.key.clone()));
-        if decision.keys.iter().any(taken) {
+        if transition.keys.iter().any(taken) {
             return self.saw("key taken"); // I3, I5: nothing is written
         }
         let used = |call: &DedupeKey| self.session.keys.contains_key(&(KeyName::ToolCallId, call.clone()));
-        if decision.new_calls.iter().any(used) {
+        if transition.new_calls.iter().any(used) {
             return self.saw("call id taken"); // V2: nothing is written
         }
-        for event in &decision.events {
+        for event in &transition.events {
             self.epochs.insert(event.seq, self.epoch);
             self.watermarks.insert(event.seq, self.watermark);
             self.saw(event.kind.as_str());
@@ -216,11 +216,11 @@ impl Model {
         let was = self.session.head.run.status;
         let was_running = was == RunStatus::Running;
         let calls_open = !self.session.head.ledger.open_calls.is_empty();
-        for claim in decision.keys {
+        for claim in transition.keys {
             self.session.keys.insert((claim.name, claim.key), (claim.seq, claim.digest));
         }
-        self.session.events.extend(decision.events);
-        self.session.head = merge(&self.session.head, from, &decision.head);
+        self.session.events.extend(transition.events);
+        self.session.head = merge(&self.session.head, from, &transition.head);
         let end = Some(self.session.head.ledger.seq);
         match command {
             Command::Input { .. } | Command::Queue if !was_live => self.fresh_run(),

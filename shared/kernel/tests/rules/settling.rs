@@ -54,11 +54,11 @@ fn s4_input_during_settle_is_not_stranded() {
     let (mut session, token) = running();
     let settle =
         Settle { id: session.commit_id(), token: token.clone(), outcome: Outcome::Succeeded, events: done() };
-    let Settled::Now(decision) = run::settle(&session.head, session.now, &settle).unwrap() else {
+    let Settled::Now(transition) = run::settle(&session.head, session.now, &settle).unwrap() else {
         panic!("settled before")
     };
     session.input(queue("r2"));
-    assert!(!decision.guards.iter().all(|guard| holds(guard, &session.head)), "it must not be written");
+    assert!(!transition.guards.iter().all(|guard| holds(guard, &session.head)), "it must not be written");
     assert_eq!(session.try_settle(&token, Outcome::Succeeded, done()), Ok((RunStatus::Pending, true)));
     // The settle comes first: the input starts a run.
     let (mut session, token) = running();
@@ -72,11 +72,11 @@ fn s4_a_bare_settle_is_guarded_by_the_last_seq_too() {
     let (mut session, token) = running();
     session.own(&token, done());
     let settle = Settle { id: session.commit_id(), token, outcome: Outcome::Succeeded, events: Vec::new() };
-    let Settled::Now(decision) = run::settle(&session.head, session.now, &settle).unwrap() else {
+    let Settled::Now(transition) = run::settle(&session.head, session.now, &settle).unwrap() else {
         panic!("settled before")
     };
     session.input(queue("r2"));
-    assert!(!decision.guards.iter().all(|guard| holds(guard, &session.head)));
+    assert!(!transition.guards.iter().all(|guard| holds(guard, &session.head)));
 }
 
 #[test]

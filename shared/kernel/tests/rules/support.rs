@@ -6,8 +6,8 @@ use keel_kernel::commit::{Guard, decide};
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::transcript::History;
 use keel_kernel::{
-    Commit, CommitId, Decision, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId,
-    Payload, Refusal, RunStatus, Seq, StateOwner, WaitReason,
+    Commit, CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload,
+    Refusal, RunStatus, Seq, StateOwner, Transition, WaitReason,
 };
 use serde_json::{Value, json};
 
@@ -134,20 +134,20 @@ impl Session {
     }
 
     /// Carries a decision out: all of it, under its guards, where its keys and calls are absent.
-    pub(crate) fn carry_out(&mut self, decision: Decision) -> Result<Vec<Event>, Refusal> {
-        for guard in &decision.guards {
+    pub(crate) fn carry_out(&mut self, transition: Transition) -> Result<Vec<Event>, Refusal> {
+        for guard in &transition.guards {
             assert!(holds(guard, &self.head), "a guard that fails on the head it was made from: {guard:?}");
         }
-        if let Some(call) = decision.new_calls.iter().find(|call| self.holds_result(call)) {
+        if let Some(call) = transition.new_calls.iter().find(|call| self.holds_result(call)) {
             return Err(Refusal::CallIdReused(call.to_string()));
         }
-        for claim in decision.keys {
+        for claim in transition.keys {
             let old = self.keys.insert((claim.name, claim.key), (claim.seq, claim.digest));
-            assert_eq!(old, None, "I2: keys are looked up before a decision is carried out");
+            assert_eq!(old, None, "I2: keys are looked up before a transition is carried out");
         }
-        self.events.extend(decision.events.iter().cloned());
-        self.head = decision.head;
-        Ok(decision.events)
+        self.events.extend(transition.events.iter().cloned());
+        self.head = transition.head;
+        Ok(transition.events)
     }
 
     fn holds_result(&self, call: &DedupeKey) -> bool {
@@ -177,9 +177,9 @@ impl Session {
         match decide(&self.head, self.now, &commit) {
             Err(refusal) if !refusal.depends_on_head() => Err(refusal),
             Err(refusal) => self.replay(&commit.events)?.ok_or(refusal),
-            Ok(decision) => match self.replay(&commit.events)? {
+            Ok(transition) => match self.replay(&commit.events)? {
                 Some(replayed) => Ok(replayed),
-                None => self.carry_out(decision).map(Committed::Wrote),
+                None => self.carry_out(transition).map(Committed::Wrote),
             },
         }
     }
@@ -202,8 +202,8 @@ impl Session {
     pub(crate) fn try_claim(&mut self, owner: &str) -> Result<LeaseToken, run::NotClaimable> {
         let owner = OwnerId::parse(owner).expect("a test's owner is well formed");
         let request = ClaimRequest { owner: owner.clone(), id: self.commit_id(), lease_ms: LEASE_MS };
-        let decision = run::claim(&self.head, self.now, &request)?;
-        self.carry_out(decision).expect("a claim takes no keys");
+        let transition = run::claim(&self.head, self.now, &request)?;
+        self.carry_out(transition).expect("a claim takes no keys");
         Ok(LeaseToken { owner, epoch: self.head.epoch })
     }
 
@@ -227,46 +227,46 @@ impl Session {
         let settle = Settle { id: self.commit_id(), token: token.clone(), outcome, events };
         match run::settle(&self.head, self.now, &settle)? {
             Settled::Before(status) => Ok((status, false)),
-            Settled::Now(decision) => {
-                self.carry_out(decision)?;
+            Settled::Now(transition) => {
+                self.carry_out(transition)?;
                 Ok((self.head.run.status, true))
             }
         }
     }
 
     pub(crate) fn release(&mut self, token: &LeaseToken) -> Result<bool, Refusal> {
-        let decision = run::release(&self.head, self.now, token)?;
-        self.carry_out_some(decision)
+        let transition = run::release(&self.head, self.now, token)?;
+        self.carry_out_some(transition)
     }
 
     pub(crate) fn cancel(&mut self) -> Result<bool, Refusal> {
-        let decision = run::cancel(&self.head, self.now)?;
-        self.carry_out_some(decision)
+        let transition = run::cancel(&self.head, self.now)?;
+        self.carry_out_some(transition)
     }
 
     pub(crate) fn park(&mut self, token: &LeaseToken, seen: u64) -> Result<bool, Refusal> {
-        let decision = run::park(&self.head, token, seen, WaitReason::Decision, None)?;
-        self.carry_out_some(decision)
+        let transition = run::park(&self.head, token, seen, WaitReason::Decision, None)?;
+        self.carry_out_some(transition)
     }
 
     pub(crate) fn nudge(&mut self) -> bool {
-        let decision = run::nudge(&self.head, self.now);
-        self.carry_out_some(decision).expect("a nudge takes no keys")
+        let transition = run::nudge(&self.head, self.now);
+        self.carry_out_some(transition).expect("a nudge takes no keys")
     }
 
     pub(crate) fn queue(&mut self) -> Result<bool, Refusal> {
-        let decision = run::queue(&self.head, self.now)?;
-        self.carry_out_some(decision)
+        let transition = run::queue(&self.head, self.now)?;
+        self.carry_out_some(transition)
     }
 
     pub(crate) fn close(&mut self) -> bool {
-        let decision = run::close(&self.head, self.now);
-        self.carry_out_some(decision).expect("closing takes no keys")
+        let transition = run::close(&self.head, self.now);
+        self.carry_out_some(transition).expect("closing takes no keys")
     }
 
-    fn carry_out_some(&mut self, decision: Option<Decision>) -> Result<bool, Refusal> {
-        let Some(decision) = decision else { return Ok(false) };
-        self.carry_out(decision)?;
+    fn carry_out_some(&mut self, transition: Option<Transition>) -> Result<bool, Refusal> {
+        let Some(transition) = transition else { return Ok(false) };
+        self.carry_out(transition)?;
         Ok(true)
     }
 

@@ -65,8 +65,8 @@ fn h1_an_answer_that_was_decided_on_a_pending_run_is_refused_once_an_owner_has_c
 fn h1_a_wait_with_an_end_is_looked_at_then() {
     let (mut session, token) = running();
     let until = session.now.plus(5_000);
-    let decision = run::park(&session.head, &token, 0, WaitReason::Decision, Some(until)).unwrap().unwrap();
-    session.carry_out(decision).unwrap();
+    let transition = run::park(&session.head, &token, 0, WaitReason::Decision, Some(until)).unwrap().unwrap();
+    session.carry_out(transition).unwrap();
     assert_eq!(run::sweep(&session.head, session.now), Sweep::Later(until));
     assert_eq!(session.try_claim("b"), Err(NotClaimable::TooEarly(until)));
     session.pass(5_000);
@@ -151,8 +151,8 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
     assert_eq!((spent.tokens, spent.micros), (100, 500_000), "a failed answer was paid for too");
     let budget = |tokens| Budget { tokens: Some(tokens), micros: None };
     let set = |session: &mut Session, tokens| {
-        let decision = run::set_budget(&session.head, session.now, budget(tokens)).unwrap();
-        decision.is_some_and(|decision| session.carry_out(decision).is_ok())
+        let transition = run::set_budget(&session.head, session.now, budget(tokens)).unwrap();
+        transition.is_some_and(|transition| session.carry_out(transition).is_ok())
     };
     assert!(set(&mut session, 100) && session.head.is_spent());
     let nudges = session.head.run.nudges;

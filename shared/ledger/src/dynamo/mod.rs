@@ -45,7 +45,7 @@ impl Tables {
 pub struct Dynamo {
     client: Client,
     /// The same, for calls that may be carried out twice.
-    patient: Client,
+    retrying_client: Client,
     tables: Tables,
     meter: Arc<Meter>,
 }
@@ -53,14 +53,15 @@ pub struct Dynamo {
 impl Dynamo {
     /// A store over these tables. The client must not retry by itself: the machine is the only retry loop.
     pub fn new(client: Client, tables: Tables) -> Self {
-        Self { patient: client.clone(), client, tables, meter: Arc::default() }
+        Self { retrying_client: client.clone(), client, tables, meter: Arc::default() }
     }
 
     /// Lets the SDK try calls again that may be carried out twice. Where any other failed, the machine must see it.
     #[must_use]
     pub fn retrying(self, retries: RetryConfig) -> Self {
-        let patient = Client::from_conf(self.client.config().to_builder().retry_config(retries).build());
-        Self { patient, ..self }
+        let retrying_client =
+            Client::from_conf(self.client.config().to_builder().retry_config(retries).build());
+        Self { retrying_client, ..self }
     }
 
     /// What the calls of this store cost.

@@ -77,7 +77,7 @@ impl Dynamo {
         after: &str,
     ) -> Result<Vec<(String, PartialChunk)>, StoreError> {
         let got = self
-            .patient
+            .retrying_client
             .query()
             .table_name(&self.tables.partials)
             .key_condition_expression("pk = :pk AND sk > :after")
@@ -108,7 +108,7 @@ impl Dynamo {
     /// its middle (R3, R3a).
     pub async fn partials_from_now(&self, at: &SessionKey) -> Result<String, StoreError> {
         let got = self
-            .patient
+            .retrying_client
             .query()
             .table_name(&self.tables.partials)
             .key_condition_expression("pk = :pk")

@@ -10,7 +10,7 @@ use crate::port::{Consistency, StoreError};
 
 /// Items of the state table in one partition whose sort keys begin alike.
 #[derive(Clone, Copy)]
-pub(super) struct Under<'a> {
+pub(super) struct PartitionPrefix<'a> {
     /// The partition.
     pub(super) pk: &'a str,
     /// How the sort keys begin.
@@ -26,7 +26,7 @@ impl Dynamo {
         consistency: Consistency,
     ) -> Result<Option<Read>, StoreError> {
         let got = self
-            .patient
+            .retrying_client
             .get_item()
             .table_name(table)
             .set_key(Some(key(at)))
@@ -40,7 +40,11 @@ impl Dynamo {
     }
 
     /// The first so many of them, or all, in order, strongly read. A page ends at 1 MiB, which is a few large plugins.
-    pub(super) async fn all(&self, under: Under<'_>, most: Option<usize>) -> Result<Vec<Read>, StoreError> {
+    pub(super) async fn all(
+        &self,
+        under: PartitionPrefix<'_>,
+        most: Option<usize>,
+    ) -> Result<Vec<Read>, StoreError> {
         let (mut items, mut after) = (Vec::new(), None);
         loop {
             let left = most.map(|most| most - items.len());
@@ -56,7 +60,7 @@ impl Dynamo {
     /// A page of them, possibly a moment old, from behind a sort key; and where the next one begins.
     pub(super) async fn page(
         &self,
-        under: Under<'_>,
+        under: PartitionPrefix<'_>,
         after: Option<&str>,
         limit: usize,
         oldest_first: bool,
@@ -70,14 +74,14 @@ impl Dynamo {
 
     async fn query(
         &self,
-        under: Under<'_>,
+        under: PartitionPrefix<'_>,
         after: Option<Read>,
         limit: Option<usize>,
         consistency: Consistency,
         oldest_first: bool,
     ) -> Result<QueryOutput, StoreError> {
         let got = self
-            .patient
+            .retrying_client
             .query()
             .table_name(&self.tables.state)
             .key_condition_expression("pk = :pk AND begins_with(sk, :prefix)")

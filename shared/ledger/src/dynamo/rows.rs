@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::{
 use keel_kernel::{Head, Millis, SessionId, TenantId};
 
 use super::items::{self, Item, Reader, attr};
-use super::reads::Under;
+use super::reads::PartitionPrefix;
 use super::row::{ROW, read_row, row_item};
 use super::transact::{Transacted, failure, key, units};
 use super::{Dynamo, keys};
@@ -67,7 +67,7 @@ impl Dynamo {
     /// A session, strongly read.
     pub async fn session(&self, at: &SessionKey) -> Result<Option<Session>, StoreError> {
         let got = self
-            .patient
+            .retrying_client
             .query()
             .table_name(&self.tables.state)
             // Decisions and children sort before.
@@ -136,7 +136,7 @@ impl Dynamo {
         after: Option<&str>,
         limit: usize,
     ) -> Result<SessionPage, StoreError> {
-        let under = Under { pk: tenant.as_str(), prefix: keys::SESSION_PREFIX };
+        let under = PartitionPrefix { pk: tenant.as_str(), prefix: keys::SESSION_PREFIX };
         let (rows, next) = self.page(under, after, limit, false).await?;
         let mut at = Vec::new();
         for item in &rows {
@@ -163,7 +163,7 @@ impl Dynamo {
         }
         let wanted = wanted.build().map_err(|e| StoreError::NotWritten("BatchGetItem", Box::new(e)))?;
         let got = self
-            .patient
+            .retrying_client
             .batch_get_item()
             .request_items(&self.tables.state, wanted)
             .return_consumed_capacity(TOTAL)
@@ -213,7 +213,7 @@ impl Dynamo {
         after: Option<DuePlace>,
     ) -> Result<DuePage, StoreError> {
         let got = self
-            .patient
+            .retrying_client
             .query()
             .table_name(&self.tables.state)
             .index_name("due")
@@ -244,7 +244,7 @@ impl Dynamo {
     }
 
     /// The head as a stream or a watcher may see it: possibly a moment old.
-    pub async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+    pub async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
         self.read_head(at, Consistency::Eventual).await
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::items::{self, Reader};
-use super::reads::Under;
+use super::reads::PartitionPrefix;
 use super::row::{read_row, row_item};
 use super::transact::{failure, item, key, units};
 use super::{Dynamo, keys};
@@ -26,7 +26,7 @@ impl Dynamo {
         row: &T,
     ) -> Result<(), StoreError> {
         let new = row_item(tenant.as_str(), sk, row);
-        let put = self.patient.put_item().table_name(&self.tables.state).set_item(Some(item(new)));
+        let put = self.retrying_client.put_item().table_name(&self.tables.state).set_item(Some(item(new)));
         let done = put.return_consumed_capacity(TOTAL).send().await.map_err(|e| failure("PutItem", e))?;
         self.meter.wrote("PutItem", units(done.consumed_capacity()));
         Ok(())
@@ -48,7 +48,7 @@ impl Dynamo {
         tenant: &TenantId,
         prefix: &str,
     ) -> Result<Vec<(String, T)>, StoreError> {
-        let under = Under { pk: tenant.as_str(), prefix };
+        let under = PartitionPrefix { pk: tenant.as_str(), prefix };
         let named = |item: &items::Read| {
             let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
             Ok((name.to_owned(), read_row(item)?))
@@ -59,7 +59,7 @@ impl Dynamo {
     /// Removes a tenant's row. True where there was one.
     pub async fn remove_setting(&self, tenant: &TenantId, sk: String) -> Result<bool, StoreError> {
         let done = self
-            .patient
+            .retrying_client
             .delete_item()
             .table_name(&self.tables.state)
             .set_key(Some(key((tenant.to_string(), sk))))

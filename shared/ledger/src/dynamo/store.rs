@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 use keel_kernel::event::KeyName;
-use keel_kernel::{Decision, DedupeKey, Head, Seq};
+use keel_kernel::{DedupeKey, Head, Seq, Transition};
 
 use super::transact::{failure, key, units};
 use super::{Dynamo, items, keys};
@@ -19,7 +19,7 @@ impl Store for Dynamo {
         self.read_head(at, Consistency::Strong).await
     }
 
-    async fn glance(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
         self.read_head(at, Consistency::Eventual).await
     }
 
@@ -27,10 +27,10 @@ impl Store for Dynamo {
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        transition: &Transition,
         token: &str,
     ) -> Result<Written, StoreError> {
-        self.send(plan(at, before, decision), token).await
+        self.send(plan(at, before, transition), token).await
     }
 
     async fn keys(
@@ -58,7 +58,7 @@ impl Store for Dynamo {
     ) -> Result<EventPage, StoreError> {
         let from = keys::event(Seq(after.0.min(LAST_EVENT.0 - 1)).next());
         let got = self
-            .patient
+            .retrying_client
             .query()
             .table_name(&self.tables.events)
             .key_condition_expression("pk = :pk AND sk BETWEEN :from AND :to")
@@ -99,7 +99,7 @@ impl Dynamo {
         }
         let wanted = wanted.build().map_err(|e| StoreError::NotWritten("BatchGetItem", Box::new(e)))?;
         let got = self
-            .patient
+            .retrying_client
             .batch_get_item()
             .request_items(&self.tables.state, wanted)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)

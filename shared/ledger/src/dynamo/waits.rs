@@ -1,11 +1,11 @@
 //! What runs wait for (H): decisions and children, as rows beside the head.
 
 use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
-use keel_kernel::approval::Approval;
-use keel_kernel::{Decision, Head, SessionId, TenantId};
+use keel_kernel::decision::Decision;
+use keel_kernel::{Head, SessionId, TenantId, Transition};
 
 use super::items::{self, Item, Reader, attr};
-use super::reads::Under;
+use super::reads::PartitionPrefix;
 use super::row::{read_row, row_item};
 use super::transact::{Transacted, item, key, unbuilt};
 use super::{Dynamo, keys};
@@ -28,11 +28,11 @@ pub(super) fn child_item(child: &SessionKey, of: &ChildOf) -> Item {
 
 impl Dynamo {
     /// H2: opens a decision and puts it into the tenant's list. One that is there already stays as it is.
-    pub async fn open_approval(&self, at: &SessionKey, approval: &Approval) -> Result<(), StoreError> {
-        let mut row = row_item(&at.to_string(), keys::approval(&approval.id), approval);
+    pub async fn open_decision(&self, at: &SessionKey, decision: &Decision) -> Result<(), StoreError> {
+        let mut row = row_item(&at.to_string(), keys::approval(&decision.id), decision);
         row.insert(OPEN.to_owned(), AttributeValue::Bool(true));
         let listed =
-            row_item(at.tenant.as_str(), keys::open_approval(approval.opened_ms, &approval.id), &approval.id);
+            row_item(at.tenant.as_str(), keys::open_approval(decision.opened_ms, &decision.id), &decision.id);
         let mut actions = Vec::new();
         for new in [row, listed] {
             actions.push(self.new_row(new)?);
@@ -44,31 +44,31 @@ impl Dynamo {
     }
 
     /// A decision.
-    pub async fn approval(
+    pub async fn decision(
         &self,
         at: &SessionKey,
         id: &str,
         consistency: Consistency,
-    ) -> Result<Option<Approval>, StoreError> {
+    ) -> Result<Option<Decision>, StoreError> {
         let place = (at.to_string(), keys::approval(id));
         let got = self.get(&self.tables.state, place, consistency).await?;
         got.as_ref().map(read_row).transpose()
     }
 
     /// A session's decisions, answered ones too, strongly read.
-    pub async fn approvals(&self, at: &SessionKey) -> Result<Vec<Approval>, StoreError> {
-        let under = Under { pk: &at.to_string(), prefix: keys::APPROVAL_PREFIX };
+    pub async fn decisions(&self, at: &SessionKey) -> Result<Vec<Decision>, StoreError> {
+        let under = PartitionPrefix { pk: &at.to_string(), prefix: keys::APPROVAL_PREFIX };
         self.all(under, None).await?.iter().map(read_row).collect()
     }
 
     /// The names of a tenant's open decisions, oldest first, from behind a sort key; and where the next page begins.
-    pub async fn open_approvals(
+    pub async fn open_decisions(
         &self,
         tenant: &TenantId,
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<String>, Option<String>), StoreError> {
-        let under = Under { pk: tenant.as_str(), prefix: keys::OPEN_PREFIX };
+        let under = PartitionPrefix { pk: tenant.as_str(), prefix: keys::OPEN_PREFIX };
         let (items, next) = self.page(under, after, limit, true).await?;
         Ok((items.iter().map(read_row).collect::<Result<_, _>>()?, next))
     }
@@ -79,8 +79,8 @@ impl Dynamo {
         &self,
         at: &SessionKey,
         before: &Head,
-        nudged: Option<&Decision>,
-        answered: &Approval,
+        nudged: Option<&Transition>,
+        answered: &Decision,
     ) -> Result<bool, StoreError> {
         let put = Put::builder()
             .table_name(&self.tables.state)
@@ -106,14 +106,14 @@ impl Dynamo {
     }
 
     /// Takes an expired or abandoned decision off the tenant's list.
-    pub async fn unlist_approval(&self, at: &SessionKey, approval: &Approval) -> Result<(), StoreError> {
-        let listed = keys::open_approval(approval.opened_ms, &approval.id);
+    pub async fn unlist_decision(&self, at: &SessionKey, decision: &Decision) -> Result<(), StoreError> {
+        let listed = keys::open_approval(decision.opened_ms, &decision.id);
         self.remove_setting(&at.tenant, listed).await.map(drop)
     }
 
     /// A session's children, strongly read.
     pub async fn children(&self, at: &SessionKey) -> Result<Vec<SessionKey>, StoreError> {
-        let under = Under { pk: &at.to_string(), prefix: keys::CHILD_PREFIX };
+        let under = PartitionPrefix { pk: &at.to_string(), prefix: keys::CHILD_PREFIX };
         let child = |item: &items::Read| {
             let id = |sk: &str| sk.strip_prefix(keys::CHILD_PREFIX).map(SessionId::parse);
             let session = Reader::versioned(item)?.parse("sk", |sk| id(sk).and_then(Result::ok).ok_or(()))?;

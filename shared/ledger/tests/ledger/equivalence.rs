@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use crate::support::{Rig, Rows, TestEnv, create, embedded, rows, session};
-use commands::{Answer, Command, Driver, command};
+use commands::{Command, Driver, Reply, command};
 
 /// How often an answer of each sort was met, so that a generator that reaches nothing is noticed.
 type Reached = BTreeMap<&'static str, usize>;
@@ -113,9 +113,9 @@ async fn compare(commands: Vec<Command>, reached: &mut Reached) -> Result<(), Te
 
 /// The same answer. A page that is full may say that more might follow where nothing does: the port allows it, and
 /// DynamoDB does not look further.
-fn alike(memory: &Answer, dynamo: &Answer) -> bool {
+fn alike(memory: &Reply, dynamo: &Reply) -> bool {
     match (memory, dynamo) {
-        (Answer::Page(Ok(memory), limit), Answer::Page(Ok(dynamo), _)) => {
+        (Reply::Page(Ok(memory), limit), Reply::Page(Ok(dynamo), _)) => {
             let full = memory.events.len() == *limit;
             memory.events == dynamo.events
                 && (memory.has_more == dynamo.has_more || (full && dynamo.has_more))

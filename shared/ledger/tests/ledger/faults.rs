@@ -191,7 +191,7 @@ async fn s1_a_settle_with_events_is_written_once_and_safe_to_send_again() {
     under_every_script!(
         before running,
         verb settle,
-        check async |w: &World, start: &(LeaseToken, Head), told: Option<keel_ledger::SettleAnswer>, _: Rows, case: String| {
+        check async |w: &World, start: &(LeaseToken, Head), told: Option<keel_ledger::SettledRun>, _: Rows, case: String| {
             let told = told.expect("the ledger did not move");
             let now = rows(&w.client, &w.at).await;
             assert_eq!((told.status, told.created), (RunStatus::Done, true), "{case}");
@@ -213,7 +213,7 @@ async fn s3_a_settle_without_events_is_carried_out_once() {
     under_every_script!(
         before running,
         verb settle,
-        check async |w: &World, start: &(LeaseToken, Head), told: keel_ledger::SettleAnswer, _: Rows, case: String| {
+        check async |w: &World, start: &(LeaseToken, Head), told: keel_ledger::SettledRun, _: Rows, case: String| {
             assert_eq!(told.status, RunStatus::Pending, "{case}");
             assert_eq!(told.head, w.head().await, "{case}");
             assert_eq!((told.head.run.attempts, told.head.lease), (1, None), "{case}");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use keel_kernel::event::KeyName;
 use keel_kernel::run::NotClaimable;
-use keel_kernel::{Decision, DedupeKey, Head, RunStatus, Seq, StateOwner};
+use keel_kernel::{DedupeKey, Head, RunStatus, Seq, StateOwner, Transition};
 use keel_ledger::Store;
 use keel_ledger::memory::Memory;
 use keel_ledger::port::{Consistency, EventPage, KeyRow, SessionKey, StoreError, Written};
@@ -37,7 +37,7 @@ impl Store for Behind {
         self.now.head(at).await
     }
 
-    async fn glance(&self, _: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head_eventual(&self, _: &SessionKey) -> Result<Option<Head>, StoreError> {
         Ok(self.past.lock().unwrap().clone())
     }
 
@@ -45,7 +45,7 @@ impl Store for Behind {
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        decision: &Transition,
         token: &str,
     ) -> Result<Written, StoreError> {
         self.now.write(at, before, decision, token).await

@@ -14,9 +14,9 @@ use keel_kernel::{
 };
 use keel_ledger::dynamo::{Dynamo, Tables, items};
 use keel_ledger::hints::{Hint, LocalHints};
+use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::port::KeyRow;
 use keel_ledger::sessions::Meta;
-use keel_ledger::wakes::Wakes;
 use keel_ledger::{Env, Ledger, LedgerConfig, LedgerError, SessionKey, Store};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -99,8 +99,8 @@ impl Rig {
 
     pub(crate) fn with(store: Arc<dyn Store>, env: Arc<TestEnv>, config: LedgerConfig) -> Self {
         let (sender, hints) = LocalHints::channel();
-        let wakes = Wakes::in_process();
-        Self { env: env.clone(), ledger: Ledger::new(store, Arc::new(sender), wakes, env, config), hints }
+        let notifier = CommitNotifier::in_process();
+        Self { env: env.clone(), ledger: Ledger::new(store, Arc::new(sender), notifier, env, config), hints }
     }
 }
 

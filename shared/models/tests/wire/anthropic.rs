@@ -5,7 +5,7 @@ use keel_models::Http;
 use keel_models::anthropic::Anthropic;
 use serde_json::{Value, json};
 
-use crate::server::{Says, Server, ask, patience, request, user};
+use crate::server::{Says, Server, ask, request, retry_policy, user};
 
 pub(crate) fn provider(server: &Server) -> Http<Anthropic> {
     let wire = Anthropic {
@@ -14,7 +14,7 @@ pub(crate) fn provider(server: &Server) -> Http<Anthropic> {
         model: "claude-test".to_owned(),
         max_tokens: 1_000,
     };
-    Http::new(wire, patience(), None).unwrap()
+    Http::new(wire, retry_policy(), None).unwrap()
 }
 
 pub(crate) fn events(events: &[(&str, Value)]) -> String {

@@ -17,7 +17,7 @@ use keel_agent::provider::{Block, Message, StopReason, Usage};
 use keel_models::bedrock::Bedrock;
 use serde_json::{Value, json};
 
-use crate::server::{ask, patience, request, user};
+use crate::server::{ask, request, retry_policy, user};
 
 fn frame(kind: &str, name: &str, payload: &Value) -> Vec<u8> {
     let header =
@@ -78,7 +78,10 @@ fn answers(bodies: Vec<(u16, Vec<u8>)>) -> (Bedrock, Service) {
         .retry_config(aws_smithy_types::retry::RetryConfig::disabled())
         .http_client(http_client_fn(move |_, _| connector.clone()))
         .build();
-    (Bedrock::new(Client::from_conf(config), "anthropic.claude".to_owned(), Some(100), patience()), service)
+    (
+        Bedrock::new(Client::from_conf(config), "anthropic.claude".to_owned(), Some(100), retry_policy()),
+        service,
+    )
 }
 
 fn full() -> Vec<u8> {

@@ -5,7 +5,7 @@ use keel_models::Http;
 use serde_json::json;
 
 use crate::anthropic::{events, full, provider};
-use crate::server::{Says, Server, ask, patience, request, user};
+use crate::server::{Says, Server, ask, request, retry_policy, user};
 
 /// What becomes of this script: how many requests, the text that readers saw, the answer.
 async fn played(script: Vec<Says>) -> (usize, String, Answer) {
@@ -106,6 +106,6 @@ async fn s_nobody_there_is_a_failure_and_no_panic() {
         model: "m".to_owned(),
         max_tokens: 1,
     };
-    let (_, answer) = ask(&Http::new(wire, patience(), None).unwrap(), request(vec![user("hi")])).await;
+    let (_, answer) = ask(&Http::new(wire, retry_policy(), None).unwrap(), request(vec![user("hi")])).await;
     assert_eq!(answer.error.as_deref(), Some("the model could not be reached"));
 }

@@ -5,7 +5,7 @@ use keel_models::Http;
 use keel_models::openai::OpenAi;
 use serde_json::{Value, json};
 
-use crate::server::{Says, Server, ask, patience, request, user};
+use crate::server::{Says, Server, ask, request, retry_policy, user};
 
 fn provider(server: &Server) -> Http<OpenAi> {
     let wire = OpenAi {
@@ -14,7 +14,7 @@ fn provider(server: &Server) -> Http<OpenAi> {
         model: "gpt-test".to_owned(),
         max_tokens: None,
     };
-    Http::new(wire, patience(), None).unwrap()
+    Http::new(wire, retry_policy(), None).unwrap()
 }
 
 fn chunks(chunks: &[Value]) -> String {

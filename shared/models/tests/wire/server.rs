@@ -14,7 +14,7 @@ use futures_util::stream;
 use keel_agent::Provider;
 use keel_agent::provider::{Answer, Delta, Message, Request};
 use keel_agent::tool::ToolSpec;
-use keel_models::Patience;
+use keel_models::RetryPolicy;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -90,8 +90,8 @@ async fn answer(State(server): State<Server>, request: axum::extract::Request) -
 }
 
 /// Little, so that tests end.
-pub(crate) fn patience() -> Patience {
-    Patience {
+pub(crate) fn retry_policy() -> RetryPolicy {
+    RetryPolicy {
         connect: Duration::from_secs(5),
         idle: Duration::from_millis(300),
         pauses: vec![Duration::from_millis(5); 3],

@@ -11,7 +11,7 @@ use keel_agent::provider::fake::Fake;
 use keel_agent::provider::{Delta, Message, Request};
 use keel_agent::tool::builtin::Builtin;
 use keel_agent::tool::{ToolOutput, ToolSpec};
-use keel_agent::{DeskError, Ended, Ports, Provider, RunContext, Signals, Time, Tools, answer};
+use keel_agent::{Ended, Ports, Provider, RunContext, SessionPortError, Signals, Time, Tools, answer};
 use keel_kernel::event::ToolCall;
 use keel_kernel::run;
 use tokio::sync::watch;
@@ -88,7 +88,7 @@ impl Tools for Counting {
 
 /// One owner's attempt.
 pub(crate) struct Owner {
-    pub(crate) desk: MemoryDesk,
+    pub(crate) session_port: MemoryDesk,
     pub(crate) context: RunContext,
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) provider: Recording,
@@ -99,22 +99,27 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) async fn try_answer(&self) -> Result<Ended, DeskError> {
+    pub(crate) async fn try_answer(&self) -> Result<Ended, SessionPortError> {
         let tools = self.tools.clone();
         self.answer_with(&*tools).await
     }
 
-    pub(crate) async fn answer_with(&self, tools: &dyn Tools) -> Result<Ended, DeskError> {
-        let ledger = self.desk.ledger.clone();
+    pub(crate) async fn answer_with(&self, tools: &dyn Tools) -> Result<Ended, SessionPortError> {
+        let ledger = self.session_port.ledger.clone();
         self.provider.slow_ms.store(self.slow_ms, Ordering::Relaxed);
         let new_id = move || ledger.unique("gen");
-        let ports =
-            Ports { desk: &self.desk, provider: &self.provider, tools, waits: &self.waits, new_id: &new_id };
+        let ports = Ports {
+            session: &self.session_port,
+            provider: &self.provider,
+            tools,
+            waits: &self.waits,
+            new_id: &new_id,
+        };
         let ended = answer(ports, &self.context, self.signals.subscribe()).await;
         if matches!(ended, Ok(Ended::Lost) | Err(_)) {
-            *locked(&self.desk.ledger.lost) = true;
+            *locked(&self.session_port.ledger.lost) = true;
         }
-        self.desk.ledger.check();
+        self.session_port.ledger.check();
         ended
     }
 
@@ -134,8 +139,8 @@ impl Owner {
 
     /// A client cancels, and the owner hears of it.
     pub(crate) fn cancel(&self) {
-        let row = &mut *locked(&self.desk.ledger.row);
-        let decision = run::cancel(&row.head, self.desk.ledger.now())
+        let row = &mut *locked(&self.session_port.ledger.row);
+        let decision = run::cancel(&row.head, self.session_port.ledger.now())
             .expect("native and open")
             .expect("something to cancel");
         row.write(decision).expect("no keys");

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use keel_agent::provider::Usage;
-use keel_agent::waits::Reached;
-use keel_agent::{DeskError, Standing, Waits};
+use keel_agent::waits::BudgetReached;
+use keel_agent::{CallState, SessionPortError, Waits};
 use keel_kernel::event::ToolCall;
 use keel_kernel::{LeaseToken, Millis, RunStatus, WaitReason, run};
 
@@ -29,36 +29,36 @@ impl MemoryWaits {
 
 #[async_trait]
 impl Waits for MemoryWaits {
-    async fn standings(&self, calls: &[ToolCall]) -> Result<Vec<Standing>, DeskError> {
+    async fn call_states(&self, calls: &[ToolCall]) -> Result<Vec<CallState>, SessionPortError> {
         self.look();
         let outside = locked(&self.ledger.outside);
-        let standing = |call: &ToolCall| outside.standings.get(&call.name).cloned();
-        Ok(calls.iter().map(|call| standing(call).unwrap_or(Standing::Ready(None))).collect())
+        let call_state = |call: &ToolCall| outside.call_states.get(&call.name).cloned();
+        Ok(calls.iter().map(|call| call_state(call).unwrap_or(CallState::Ready(None))).collect())
     }
 
-    async fn open(&self, call: &ToolCall) -> Result<(), DeskError> {
+    async fn open(&self, call: &ToolCall) -> Result<(), SessionPortError> {
         let outside = &mut *locked(&self.ledger.outside);
         outside.opened.push(call.name.clone());
-        outside.standings.insert(call.name.clone(), Standing::Waits(WaitReason::Decision, None));
+        outside.call_states.insert(call.name.clone(), CallState::Waits(WaitReason::Decision, None));
         Ok(())
     }
 
-    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), DeskError> {
+    async fn abandon(&self, calls: &[ToolCall]) -> Result<(), SessionPortError> {
         let names = calls.iter().map(|call| call.name.clone());
         locked(&self.ledger.outside).abandoned.extend(names);
         Ok(())
     }
 
-    async fn spent(&self) -> Result<Option<Reached>, DeskError> {
+    async fn budget_reached(&self) -> Result<Option<BudgetReached>, SessionPortError> {
         self.look();
         let spent = self.ledger.head().ledger.spent.tokens;
         let most = locked(&self.ledger.outside).budget;
-        Ok(most.filter(|most| spent >= *most).map(|_| Reached { until: None }))
+        Ok(most.filter(|most| spent >= *most).map(|_| BudgetReached { until: None }))
     }
 
     async fn spend(&self, _usage: Usage) {}
 
-    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, DeskError> {
+    async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, SessionPortError> {
         let hook = locked(&self.ledger.before_park).pop_front();
         if let Some(hook) = hook {
             hook(&self.ledger);

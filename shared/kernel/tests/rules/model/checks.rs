@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keel_kernel::commit::Guard;
 use keel_kernel::head::FailReason;
 use keel_kernel::transcript::{Entry, History, LeftOut, Transcript};
-use keel_kernel::{Class, Decision, Event, Head, Kind, LedgerState, RunStatus, Seq, StateOwner, caps};
+use keel_kernel::{Class, Event, Head, Kind, LedgerState, RunStatus, Seq, StateOwner, Transition, caps};
 
 use super::Model;
 
@@ -188,9 +188,9 @@ fn resumed(model: &Model, whole: &Transcript<'_>) {
 }
 
 /// A decision changes nothing that it does not guard, and says so to the queue where a run becomes pending.
-pub(super) fn decision(before: &Head, decision: &Decision) {
-    let after = &decision.head;
-    let guards = &decision.guards;
+pub(super) fn transition(before: &Head, transition: &Transition) {
+    let after = &transition.head;
+    let guards = &transition.guards;
     let has = |wanted: fn(&Guard) -> bool| guards.iter().any(wanted);
     let (seq, run, lease) = (
         has(|guard| matches!(guard, Guard::Seq(_))),
@@ -208,10 +208,10 @@ pub(super) fn decision(before: &Head, decision: &Decision) {
     assert!(claims || after.epoch == before.epoch, "C2: {guards:?}");
     assert_eq!((after.state_owner, after.max_attempts), (before.state_owner, before.max_attempts));
     let pending = |head: &Head| head.run.status == RunStatus::Pending;
-    assert!(decision.wake.is_some() || !pending(after) || pending(before), "R6: nobody is told of the run");
-    if decision.events.iter().any(|event| event.kind.class() == Class::Edge) {
+    assert!(transition.hint.is_some() || !pending(after) || pending(before), "R6: nobody is told of the run");
+    if transition.events.iter().any(|event| event.kind.class() == Class::Edge) {
         assert!(run, "D4: the check and the write are one step");
     }
-    let owner = decision.events.iter().any(|event| event.kind.class() == Class::Owner);
+    let owner = transition.events.iter().any(|event| event.kind.class() == Class::Owner);
     assert!(!owner || lease, "C2: {guards:?}");
 }

@@ -6,7 +6,7 @@ use keel_kernel::{
     DedupeKey, Epoch, Head, LeaseToken, Millis, NewEvent, Payload, Refusal, RunStatus, Seq, WaitReason,
 };
 use keel_ledger::port::{Consistency, EventPage};
-use keel_ledger::{Appended, Claimed, LedgerError, SessionKey, SettleAnswer};
+use keel_ledger::{Appended, Claimed, LedgerError, SessionKey, SettledRun};
 use proptest::prelude::*;
 
 use crate::support::{Rig, answer, compaction, finished, keeping, key, owner, payload, result};
@@ -48,7 +48,7 @@ enum Whose {
 
 #[derive(Clone, Debug)]
 enum New {
-    Answer { generation: u8, inputs: u8, calls: Vec<u8> },
+    Reply { generation: u8, inputs: u8, calls: Vec<u8> },
     Result { call: u8, output: u8 },
     Compaction(u8),
     Finished(u8),
@@ -95,7 +95,7 @@ fn whose() -> impl Strategy<Value = Whose> {
 fn new() -> impl Strategy<Value = New> {
     prop_oneof![
         4 => (0..8u8, 0..5u8, proptest::collection::vec(0..6u8, 0..3))
-            .prop_map(|(generation, inputs, calls)| New::Answer { generation, inputs, calls }),
+            .prop_map(|(generation, inputs, calls)| New::Reply { generation, inputs, calls }),
         4 => (0..6u8, 0..2u8).prop_map(|(call, output)| New::Result { call, output }),
         1 => (0..3u8).prop_map(New::Compaction),
         2 => (0..3u8).prop_map(New::Finished),
@@ -125,12 +125,12 @@ pub(super) enum Verb {
 
 /// What was answered.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum Reply {
     Appended(Result<Appended, Refusal>, usize),
     Claimed(Result<Result<Claimed, NotClaimable>, Refusal>),
     Head(Result<Head, Refusal>),
     Parked(Result<bool, Refusal>),
-    Settled(Result<Option<SettleAnswer>, Refusal>),
+    Settled(Result<Option<SettledRun>, Refusal>),
     Page(Result<EventPage, Refusal>, usize),
     Nothing,
 }
@@ -213,50 +213,50 @@ impl Driver {
         }
     }
 
-    pub(super) async fn run(&self, rig: &Rig, at: &SessionKey, verb: &Verb) -> Answer {
+    pub(super) async fn run(&self, rig: &Rig, at: &SessionKey, verb: &Verb) -> Reply {
         let ledger = &rig.ledger;
         match verb {
             Verb::Input(payload, key) => {
-                Answer::Appended(told(ledger.input(at, payload.clone(), key.clone()).await), 1)
+                Reply::Appended(told(ledger.input(at, payload.clone(), key.clone()).await), 1)
             }
             Verb::External(payload, key) => {
-                Answer::Appended(told(ledger.external_event(at, payload.clone(), key.clone()).await), 1)
+                Reply::Appended(told(ledger.external_event(at, payload.clone(), key.clone()).await), 1)
             }
             Verb::Commit(known, token, events) => {
                 let ended = ledger.commit(at, known.clone(), token.clone(), events.clone()).await;
-                Answer::Appended(told(ended), events.len())
+                Reply::Appended(told(ended), events.len())
             }
-            Verb::Claim(n) => Answer::Claimed(told(ledger.claim(at, &owner(&format!("w{n}"))).await)),
-            Verb::Renew(known, token) => Answer::Head(told(ledger.renew(at, known.clone(), token).await)),
-            Verb::Release(known, token) => Answer::Head(told(ledger.release(at, known.clone(), token).await)),
-            Verb::Settle(known, token, outcome, events, only_at) => Answer::Settled(told(
+            Verb::Claim(n) => Reply::Claimed(told(ledger.claim(at, &owner(&format!("w{n}"))).await)),
+            Verb::Renew(known, token) => Reply::Head(told(ledger.renew(at, known.clone(), token).await)),
+            Verb::Release(known, token) => Reply::Head(told(ledger.release(at, known.clone(), token).await)),
+            Verb::Settle(known, token, outcome, events, only_at) => Reply::Settled(told(
                 ledger.settle(at, known.clone(), token, *outcome, events.clone(), *only_at).await,
             )),
             Verb::Park(token, seen, until) => {
-                Answer::Parked(told(ledger.park(at, token, *seen, WaitReason::Child, *until).await))
+                Reply::Parked(told(ledger.park(at, token, *seen, WaitReason::Child, *until).await))
             }
-            Verb::Nudge => Answer::Head(told(ledger.nudge(at).await)),
-            Verb::Budget(budget) => Answer::Head(told(ledger.set_budget(at, *budget).await)),
-            Verb::AskCompaction => Answer::Head(told(ledger.ask_compaction(at).await)),
-            Verb::QueueRun => Answer::Head(told(ledger.queue_run(at).await)),
-            Verb::Cancel => Answer::Head(told(ledger.cancel(at).await)),
-            Verb::Close => Answer::Head(told(ledger.close(at).await)),
+            Verb::Nudge => Reply::Head(told(ledger.nudge(at).await)),
+            Verb::Budget(budget) => Reply::Head(told(ledger.set_budget(at, *budget).await)),
+            Verb::AskCompaction => Reply::Head(told(ledger.ask_compaction(at).await)),
+            Verb::QueueRun => Reply::Head(told(ledger.queue_run(at).await)),
+            Verb::Cancel => Reply::Head(told(ledger.cancel(at).await)),
+            Verb::Close => Reply::Head(told(ledger.close(at).await)),
             Verb::Events(after, limit) => {
-                Answer::Page(told(ledger.events(at, *after, *limit, Consistency::Strong).await), *limit)
+                Reply::Page(told(ledger.events(at, *after, *limit, Consistency::Strong).await), *limit)
             }
             Verb::Wait(ms) => {
                 rig.env.advance(*ms);
-                Answer::Nothing
+                Reply::Nothing
             }
         }
     }
 
-    pub(super) fn learn(&mut self, answer: &Answer) {
+    pub(super) fn learn(&mut self, answer: &Reply) {
         let head = match answer {
-            Answer::Appended(Ok(appended), _) => &appended.head,
-            Answer::Claimed(Ok(Ok(claimed))) => &claimed.head,
-            Answer::Head(Ok(head)) => head,
-            Answer::Settled(Ok(Some(settled))) => &settled.head,
+            Reply::Appended(Ok(appended), _) => &appended.head,
+            Reply::Claimed(Ok(Ok(claimed))) => &claimed.head,
+            Reply::Head(Ok(head)) => head,
+            Reply::Settled(Ok(Some(settled))) => &settled.head,
             _ => return,
         };
         self.0.push(head.clone());
@@ -276,7 +276,7 @@ fn resolve_events(events: &[New], now: &Head) -> Vec<NewEvent> {
     let unanswered: Vec<u64> = now.ledger.unanswered.iter().map(|seq| seq.0).collect();
     let name = |prefix: &str, n: u8| format!("{prefix}{n}");
     let one = |event: &New| match event {
-        New::Answer { generation, inputs, calls } => {
+        New::Reply { generation, inputs, calls } => {
             let inputs = match inputs {
                 0 => Vec::new(),
                 1 => unanswered.first().copied().into_iter().collect(),
@@ -310,18 +310,18 @@ fn told<T>(ended: Result<T, LedgerError>) -> Result<T, Refusal> {
     }
 }
 
-impl Answer {
+impl Reply {
     /// Names what was met, for the count of what a run has reached.
     pub(super) fn labels(&self, mut met: impl FnMut(&'static str)) {
         let refusal = match self {
-            Answer::Appended(Ok(appended), size) => {
+            Reply::Appended(Ok(appended), size) => {
                 met(if appended.created { "created" } else { "replayed" });
                 if *size > 1 {
                     met("batch");
                 }
                 None
             }
-            Answer::Claimed(Ok(claimed)) => {
+            Reply::Claimed(Ok(claimed)) => {
                 met(match claimed {
                     Ok(_) => "claimed",
                     Err(NotClaimable::Held(_)) => "held",
@@ -332,7 +332,7 @@ impl Answer {
                 });
                 None
             }
-            Answer::Settled(Ok(settled)) => {
+            Reply::Settled(Ok(settled)) => {
                 met(match settled {
                     None => "moved on",
                     Some(settled) if settled.created => "settled",
@@ -341,21 +341,21 @@ impl Answer {
                 });
                 None
             }
-            Answer::Page(Ok(page), _) => {
+            Reply::Page(Ok(page), _) => {
                 met(if page.has_more { "more pages" } else { "page" });
                 None
             }
-            Answer::Parked(Ok(parked)) => {
+            Reply::Parked(Ok(parked)) => {
                 met(if *parked { "parked" } else { "not parked" });
                 None
             }
-            Answer::Head(Ok(_)) | Answer::Nothing => None,
-            Answer::Appended(Err(refusal), _)
-            | Answer::Claimed(Err(refusal))
-            | Answer::Head(Err(refusal))
-            | Answer::Parked(Err(refusal))
-            | Answer::Settled(Err(refusal))
-            | Answer::Page(Err(refusal), _) => Some(refusal),
+            Reply::Head(Ok(_)) | Reply::Nothing => None,
+            Reply::Appended(Err(refusal), _)
+            | Reply::Claimed(Err(refusal))
+            | Reply::Head(Err(refusal))
+            | Reply::Parked(Err(refusal))
+            | Reply::Settled(Err(refusal))
+            | Reply::Page(Err(refusal), _) => Some(refusal),
         };
         met(match refusal {
             None => return,

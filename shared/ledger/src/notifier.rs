@@ -13,9 +13,9 @@ type Senders = Mutex<HashMap<SessionKey, watch::Sender<()>>>;
 
 /// Where commits are announced.
 #[derive(Clone, Debug, Default)]
-pub struct Wakes(Option<Arc<Senders>>);
+pub struct CommitNotifier(Option<Arc<Senders>>);
 
-impl Wakes {
+impl CommitNotifier {
     /// Nobody hears anything: readers poll.
     pub fn none() -> Self {
         Self(None)
@@ -43,8 +43,8 @@ impl Wakes {
     }
 
     /// Listens for a session's commits from now on.
-    pub fn subscribe(&self, at: &SessionKey) -> Listener {
-        Listener(self.0.as_ref().map(|senders| {
+    pub fn subscribe(&self, at: &SessionKey) -> CommitSubscription {
+        CommitSubscription(self.0.as_ref().map(|senders| {
             let mut senders = senders.lock().unwrap_or_else(PoisonError::into_inner);
             senders.retain(|_, sender| sender.receiver_count() > 0);
             senders.entry(at.clone()).or_insert_with(|| watch::channel(()).0).subscribe()
@@ -54,9 +54,9 @@ impl Wakes {
 
 /// One reader's ear.
 #[derive(Debug)]
-pub struct Listener(Option<watch::Receiver<()>>);
+pub struct CommitSubscription(Option<watch::Receiver<()>>);
 
-impl Listener {
+impl CommitSubscription {
     /// Waits for a commit, at most this long.
     pub async fn wait(&mut self, at_most: Duration) {
         match &mut self.0 {
@@ -81,9 +81,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn r6_a_commit_wakes_its_own_session_alone() {
-        let wakes = Wakes::in_process();
-        let (mut a, mut b) = (wakes.subscribe(&key("a")), wakes.subscribe(&key("b")));
-        wakes.notify(&key("a"));
+        let notifier = CommitNotifier::in_process();
+        let (mut a, mut b) = (notifier.subscribe(&key("a")), notifier.subscribe(&key("b")));
+        notifier.notify(&key("a"));
         let start = tokio::time::Instant::now();
         a.wait(Duration::from_secs(9)).await;
         assert_eq!(start.elapsed(), Duration::ZERO, "it was told between two waits");

@@ -24,8 +24,8 @@ use keel_kernel::{
 use crate::env::Env;
 use crate::hints::{Hint, SharedHints};
 use crate::metric;
+use crate::notifier::CommitNotifier;
 use crate::port::{Consistency, EventPage, SessionKey, Store, StoreError};
-use crate::wakes::Wakes;
 use engine::{Carried, Job, Step};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -86,7 +86,7 @@ pub struct Claimed {
 
 /// What a settle made of the run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SettleAnswer {
+pub struct SettledRun {
     /// The run's status.
     pub status: RunStatus,
     /// False where the same owner had settled before (I6).
@@ -100,7 +100,7 @@ pub struct SettleAnswer {
 pub struct Ledger {
     store: Arc<dyn Store>,
     hints: SharedHints,
-    wakes: Wakes,
+    notifier: CommitNotifier,
     env: Arc<dyn Env>,
     config: LedgerConfig,
 }
@@ -110,11 +110,11 @@ impl Ledger {
     pub fn new(
         store: Arc<dyn Store>,
         hints: SharedHints,
-        wakes: Wakes,
+        notifier: CommitNotifier,
         env: Arc<dyn Env>,
         config: LedgerConfig,
     ) -> Self {
-        Self { store, hints, wakes, env, config }
+        Self { store, hints, notifier, env, config }
     }
 
     /// Time and chance.
@@ -123,8 +123,8 @@ impl Ledger {
     }
 
     /// Where readers listen.
-    pub fn wakes(&self) -> &Wakes {
-        &self.wakes
+    pub fn notifier(&self) -> &CommitNotifier {
+        &self.notifier
     }
 
     /// How long leases hold.
@@ -216,7 +216,7 @@ impl Ledger {
                 return Ok(Step::Done(None)); // the answer was lost, the claim was not
             }
             Ok(match run::claim(head, now, &request) {
-                Ok(decision) => Step::Write(decision),
+                Ok(transition) => Step::Write(transition),
                 Err(not) => Step::Done(Some(not)),
             })
         };
@@ -324,7 +324,7 @@ impl Ledger {
         &self,
         at: &SessionKey,
         known: Option<Head>,
-        decide: impl Fn(&Head, Millis) -> Result<Option<keel_kernel::Decision>, Refusal> + Send + Sync,
+        decide: impl Fn(&Head, Millis) -> Result<Option<keel_kernel::Transition>, Refusal> + Send + Sync,
     ) -> Result<Head, LedgerError> {
         let id = self.commit_id();
         let step = |head: &Head, now: Millis, _: &[NewEvent]| {
@@ -346,24 +346,24 @@ impl Ledger {
         outcome: Outcome,
         events: Vec<NewEvent>,
         only_at: Option<Seq>,
-    ) -> Result<Option<SettleAnswer>, LedgerError> {
+    ) -> Result<Option<SettledRun>, LedgerError> {
         let id = self.commit_id();
         let decide = |head: &Head, now: Millis, events: &[NewEvent]| {
             let settle = Settle { id: id.clone(), token: token.clone(), outcome, events: events.to_vec() };
             match run::settle(head, now, &settle)? {
                 Settled::Before(status) => Ok(Step::Done(Some(status))),
                 Settled::Now(_) if only_at.is_some_and(|seq| seq != head.ledger.seq) => Ok(Step::Done(None)),
-                Settled::Now(decision) => Ok(Step::Write(decision)),
+                Settled::Now(transition) => Ok(Step::Write(transition)),
             }
         };
         match self.carry_out(at, known, Job::new(&id, events), decide).await? {
             Carried::Done(None, _) => Ok(None),
-            Carried::Done(Some(status), head) => Ok(Some(SettleAnswer { status, created: false, head })),
+            Carried::Done(Some(status), head) => Ok(Some(SettledRun { status, created: false, head })),
             Carried::Wrote { head, created, .. } => {
                 if created {
                     metric::count_by(metric::name::SETTLED, head.run.status.as_str());
                 }
-                Ok(Some(SettleAnswer { status: head.run.status, created, head }))
+                Ok(Some(SettledRun { status: head.run.status, created, head }))
             }
         }
     }

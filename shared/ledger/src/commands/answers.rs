@@ -1,6 +1,6 @@
 //! H2: an answer to a decision, and the waking of the run that waits for it, in one write. H4: what ends with a session.
 
-use keel_kernel::approval::{Answer, Approval};
+use keel_kernel::decision::{Decision, DecisionAnswer};
 use keel_kernel::{Refusal, run};
 
 use super::{Ledger, LedgerError};
@@ -18,9 +18,9 @@ impl Ledger {
                 Err(error) => return Err(error),
             }
         }
-        for approval in rows.approvals(at).await? {
-            if approval.given.is_none() {
-                rows.unlist_approval(at, &approval).await?;
+        for decision in rows.decisions(at).await? {
+            if decision.given.is_none() {
+                rows.unlist_decision(at, &decision).await?;
             }
         }
         Ok(())
@@ -30,24 +30,24 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal::NotFound`], or why the answer does not count.
-    pub async fn answer_approval(
+    pub async fn answer_decision(
         &self,
         rows: &Dynamo,
         at: &SessionKey,
         id: &str,
         digest: &str,
-        answer: Answer,
-    ) -> Result<(Approval, bool), LedgerError> {
+        answer: DecisionAnswer,
+    ) -> Result<(Decision, bool), LedgerError> {
         for attempt in 0..self.config.tries {
             let head = self.head(at).await?;
             head.check_open()?;
             let found =
-                self.read(|| rows.approval(at, id, Consistency::Strong)).await?.ok_or(Refusal::NotFound)?;
+                self.read(|| rows.decision(at, id, Consistency::Strong)).await?.ok_or(Refusal::NotFound)?;
             let Some(answered) = found.answered(digest, answer.clone())? else {
                 // An earlier try's, whose answer was lost.
                 let ours = attempt > 0 && found.given.as_ref() == Some(&answer);
                 if ours {
-                    self.wakes.notify(at);
+                    self.notifier.notify(at);
                     self.hint(at, 0).await;
                 }
                 return Ok((found, ours));
@@ -55,9 +55,9 @@ impl Ledger {
             let nudged = run::nudge(&head, self.env.now());
             match rows.write_answer(at, &head, nudged.as_ref(), &answered).await {
                 Ok(true) => {
-                    self.wakes.notify(at);
-                    if let Some(wake) = nudged.and_then(|decision| decision.wake) {
-                        self.hint(at, wake.after_ms).await;
+                    self.notifier.notify(at);
+                    if let Some(hint) = nudged.and_then(|transition| transition.hint) {
+                        self.hint(at, hint.after_ms).await;
                     }
                     return Ok((answered, true));
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keel_kernel::{
-    CommitId, Decision, DedupeKey, Event, Head, KeyName, Millis, NewEvent, Refusal, RunStatus, Seq,
+    CommitId, DedupeKey, Event, Head, KeyName, Millis, NewEvent, Refusal, RunStatus, Seq, Transition,
 };
 
 use super::{Ledger, LedgerError};
@@ -14,7 +14,7 @@ use crate::port::{Consistency, EventPage, KeyRow, Obstacles, SessionKey, StoreEr
 /// What a command's rule says of a head.
 pub(super) enum Step<T> {
     /// Write this.
-    Write(Decision),
+    Write(Transition),
     /// There is nothing to write.
     Done(T),
 }
@@ -60,7 +60,7 @@ impl<'a> Job<'a> {
 const READ_TRIES: u32 = 5;
 
 /// Lost races that are run again without a pause.
-const CALM: u32 = 2;
+const IMMEDIATE_RETRIES: u32 = 2;
 
 /// Jitter between tries, in milliseconds.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
@@ -90,12 +90,12 @@ impl Ledger {
         decide: impl Fn(&Head, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
     ) -> Result<Carried<T>, LedgerError> {
         // Its guards make a write of a stale head fail, so the first look may be stale and costs half.
-        let glanced = match known {
+        let first_look = match known {
             Some(head) => Some(head),
-            None => self.read(|| self.store.glance(at)).await?,
+            None => self.read(|| self.store.head_eventual(at)).await?,
         };
-        let mut fresh = glanced.is_none();
-        let mut head = match glanced {
+        let mut fresh = first_look.is_none();
+        let mut head = match first_look {
             Some(head) => head,
             None => self.head(at).await?,
         };
@@ -109,7 +109,7 @@ impl Ledger {
                 Err(refusal) => refusal.depends_on_head(),
             };
             if concludes && !fresh {
-                // What was remembered or glanced at may be older than the ledger: nothing is concluded from it.
+                // What the caller remembered, or an eventual read showed, may be older than the ledger: nothing is concluded from it.
                 (head, fresh) = (self.head(at).await?, true);
                 continue;
             }
@@ -130,17 +130,17 @@ impl Ledger {
                 }
                 continue; // the rest of the events is new
             }
-            let decision = match step {
-                Ok(Step::Write(decision)) => decision,
+            let transition = match step {
+                Ok(Step::Write(transition)) => transition,
                 Ok(Step::Done(done)) => return Ok(Carried::Done(done, head)),
                 Err(refusal) => return Err(refusal.into()),
             };
-            match self.write(at, &head, &decision, job.id, attempt).await? {
-                Attempt::Committed => {
-                    self.announce(at, &decision).await;
-                    return Ok(job.ended(decision.events, decision.head, true));
+            match self.write(at, &head, &transition, job.id, attempt).await? {
+                WriteEnd::Committed => {
+                    self.announce(at, &transition).await;
+                    return Ok(job.ended(transition.events, transition.head, true));
                 }
-                Attempt::Lost(obstacles) => {
+                WriteEnd::Lost(obstacles) => {
                     if let Some(call) = &obstacles.call
                         && obstacles.keys.is_empty()
                     {
@@ -151,41 +151,41 @@ impl Ledger {
                     }
                     seen.keys.extend(obstacles.keys);
                     // One lost race is run again at once. Who loses more is in a crowd, and the crowd must spread.
-                    if attempt >= CALM {
-                        self.pause(attempt - CALM).await;
+                    if attempt >= IMMEDIATE_RETRIES {
+                        self.pause(attempt - IMMEDIATE_RETRIES).await;
                     }
-                    (head, fresh) = match obstacles.head.filter(|_| attempt < CALM) {
+                    (head, fresh) = match obstacles.head.filter(|_| attempt < IMMEDIATE_RETRIES) {
                         Some(head) => (head, true),
                         None => (self.head(at).await?, true),
                     };
                 }
-                Attempt::Again => self.pause(attempt).await,
+                WriteEnd::Again => self.pause(attempt).await,
             }
         }
         Err(LedgerError::Busy)
     }
 
-    /// Sends one decision until the store says how it ended.
+    /// Sends one transition until the store says how it ended.
     async fn write(
         &self,
         at: &SessionKey,
         before: &Head,
-        decision: &Decision,
+        transition: &Transition,
         id: &CommitId,
         attempt: u32,
-    ) -> Result<Attempt, LedgerError> {
-        // A token stands for one decision: the next decision of the same commit gets another. Our ids have 32 characters
+    ) -> Result<WriteEnd, LedgerError> {
+        // A token stands for one transition: the next transition of the same commit gets another. Our ids have 32 characters
         // and differ in any of them, so none may be cut; DynamoDB takes 36.
         let token = format!("{id}-{attempt}");
         let mut unanswered = false;
         for resend in 0..self.config.tries {
-            match self.store.write(at, before, decision, &token).await {
-                Ok(Written::Committed) => return Ok(Attempt::Committed),
-                Ok(Written::Lost(_)) if unanswered && self.holds(at, decision).await? => {
-                    return Ok(Attempt::Committed);
+            match self.store.write(at, before, transition, &token).await {
+                Ok(Written::Committed) => return Ok(WriteEnd::Committed),
+                Ok(Written::Lost(_)) if unanswered && self.holds(at, transition).await? => {
+                    return Ok(WriteEnd::Committed);
                 }
-                Ok(Written::Lost(obstacles)) => return Ok(Attempt::Lost(obstacles)),
-                Ok(Written::Conflict) if !unanswered => return Ok(Attempt::Again),
+                Ok(Written::Lost(obstacles)) => return Ok(WriteEnd::Lost(obstacles)),
+                Ok(Written::Conflict) if !unanswered => return Ok(WriteEnd::Again),
                 Ok(Written::Conflict) => {}
                 Err(error @ StoreError::Corrupt(_)) => return Err(error.into()),
                 Err(StoreError::NotWritten(operation, why))
@@ -256,26 +256,26 @@ impl Ledger {
         self.read(|| self.store.events(at, after, limit, consistency)).await
     }
 
-    /// I6: whether the ledger holds this very decision's events, whose answer was lost.
-    async fn holds(&self, at: &SessionKey, decision: &Decision) -> Result<bool, LedgerError> {
-        let Some(first) = decision.events.first() else { return Ok(false) };
+    /// I6: whether the ledger holds this very transition's events, whose answer was lost.
+    async fn holds(&self, at: &SessionKey, transition: &Transition) -> Result<bool, LedgerError> {
+        let Some(first) = transition.events.first() else { return Ok(false) };
         let before = Seq(first.seq.0 - 1);
         let page = self.page(at, before, 1, Consistency::Strong).await?;
         Ok(page.events.first().is_some_and(|event| event.commit == first.commit))
     }
 
     /// Tells readers and, where a run waits for an owner, the queue.
-    async fn announce(&self, at: &SessionKey, decision: &Decision) {
-        self.wakes.notify(at);
-        if let Some(wake) = decision.wake {
+    async fn announce(&self, at: &SessionKey, transition: &Transition) {
+        self.notifier.notify(at);
+        if let Some(hint) = transition.hint {
             debug_assert_eq!(
-                decision.head.run.status,
+                transition.head.run.status,
                 RunStatus::Pending,
                 "only a pending run wants an owner"
             );
-            self.hint(at, wake.after_ms).await;
+            self.hint(at, hint.after_ms).await;
         }
-        if let (true, Some(parent)) = (decision.head.tells_parent, &decision.head.parent)
+        if let (true, Some(parent)) = (transition.head.tells_parent, &transition.head.parent)
             && let Err(error) = self.tell_parent(at, parent).await
         {
             tracing::warn!(
@@ -292,7 +292,7 @@ impl Ledger {
     }
 }
 
-enum Attempt {
+enum WriteEnd {
     Committed,
     Lost(Obstacles),
     Again,

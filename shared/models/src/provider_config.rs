@@ -8,15 +8,15 @@ use secrecy::SecretString;
 
 use crate::anthropic::{self, Anthropic};
 use crate::openai::{self, OpenAi};
-use crate::reach::{BadAddress, Reach};
-use crate::{Http, Patience};
+use crate::{Http, RetryPolicy};
+use keel_egress::{BadAddress, EgressPolicy};
 
 /// The most tokens of an answer where nobody says.
 const MAX_TOKENS: u32 = 8_192;
 
 /// What a deployment says of its model.
 #[derive(Debug, Default)]
-pub struct Choice {
+pub struct ProviderConfig {
     /// `fake`, `anthropic`, `openai` or `bedrock`.
     pub provider: String,
     /// Another address than the provider's own: a server that speaks its protocol.
@@ -31,12 +31,12 @@ pub struct Choice {
     #[cfg(feature = "bedrock")]
     pub bedrock: Option<aws_sdk_bedrockruntime::Client>,
     /// How far the address may lead. `None`: anywhere, for who runs the deployment has chosen it.
-    pub reach: Option<Reach>,
+    pub egress: Option<EgressPolicy>,
 }
 
 /// Why a choice is none.
 #[derive(Debug, thiserror::Error)]
-pub enum BadChoice {
+pub enum BadProviderConfig {
     /// No such provider.
     #[error("there is no provider {0:?}: fake, anthropic, openai or bedrock")]
     Unknown(String),
@@ -56,30 +56,33 @@ pub enum BadChoice {
     Client(#[source] reqwest::Error),
 }
 
-impl Choice {
+impl ProviderConfig {
     #[cfg(feature = "bedrock")]
-    fn on_bedrock(&self, model: String) -> Result<Arc<dyn Provider>, BadChoice> {
+    fn on_bedrock(&self, model: String) -> Result<Arc<dyn Provider>, BadProviderConfig> {
         let Some(client) = self.bedrock.clone() else {
-            return Err(BadChoice::Needs { provider: "bedrock".to_owned(), what: "a deployment on AWS" });
+            return Err(BadProviderConfig::Needs {
+                provider: "bedrock".to_owned(),
+                what: "a deployment on AWS",
+            });
         };
-        Ok(Arc::new(crate::bedrock::Bedrock::new(client, model, self.max_tokens, Patience::default())))
+        Ok(Arc::new(crate::bedrock::Bedrock::new(client, model, self.max_tokens, RetryPolicy::default())))
     }
 
     #[cfg(not(feature = "bedrock"))]
-    fn on_bedrock(&self, _model: String) -> Result<Arc<dyn Provider>, BadChoice> {
-        Err(BadChoice::Needs { provider: self.provider.clone(), what: "a deployment on AWS" })
+    fn on_bedrock(&self, _model: String) -> Result<Arc<dyn Provider>, BadProviderConfig> {
+        Err(BadProviderConfig::Needs { provider: self.provider.clone(), what: "a deployment on AWS" })
     }
 
     /// The provider.
     ///
     /// # Errors
     /// When something is missing, or the provider is unknown.
-    pub fn connect(self) -> Result<Arc<dyn Provider>, BadChoice> {
-        let needs = |what| BadChoice::Needs { provider: self.provider.clone(), what };
+    pub fn connect(self) -> Result<Arc<dyn Provider>, BadProviderConfig> {
+        let needs = |what| BadProviderConfig::Needs { provider: self.provider.clone(), what };
         let url = |own: &str| self.url.as_deref().unwrap_or(own).trim_end_matches('/').to_owned();
         let model = || self.model.clone().ok_or_else(|| needs("a model"));
-        if let (Some(reach), Some(url)) = (self.reach, &self.url) {
-            reach.admit(url).map_err(BadChoice::Address)?;
+        if let (Some(egress), Some(url)) = (self.egress, &self.url) {
+            egress.admit(url).map_err(BadProviderConfig::Address)?;
         }
         match self.provider.as_str() {
             "fake" => Ok(Arc::new(Fake)),
@@ -91,7 +94,10 @@ impl Choice {
                     model: model()?,
                     max_tokens: self.max_tokens.unwrap_or(MAX_TOKENS),
                 };
-                Ok(Arc::new(Http::new(wire, Patience::default(), self.reach).map_err(BadChoice::Client)?))
+                Ok(Arc::new(
+                    Http::new(wire, RetryPolicy::default(), self.egress)
+                        .map_err(BadProviderConfig::Client)?,
+                ))
             }
             "openai" => {
                 if self.key.is_none() && self.url.is_none() {
@@ -103,10 +109,13 @@ impl Choice {
                     model: model()?,
                     max_tokens: self.max_tokens,
                 };
-                Ok(Arc::new(Http::new(wire, Patience::default(), self.reach).map_err(BadChoice::Client)?))
+                Ok(Arc::new(
+                    Http::new(wire, RetryPolicy::default(), self.egress)
+                        .map_err(BadProviderConfig::Client)?,
+                ))
             }
             "bedrock" => self.on_bedrock(model()?),
-            unknown => Err(BadChoice::Unknown(unknown.to_owned())),
+            unknown => Err(BadProviderConfig::Unknown(unknown.to_owned())),
         }
     }
 }
@@ -121,12 +130,12 @@ mod tests {
         key: Option<&str>,
         url: Option<&str>,
     ) -> Result<String, String> {
-        let choice = Choice {
+        let choice = ProviderConfig {
             provider: provider.to_owned(),
             url: url.map(str::to_owned),
             model: model.map(str::to_owned),
             key: key.map(|key| key.to_owned().into()),
-            ..Choice::default()
+            ..ProviderConfig::default()
         };
         choice.connect().map(|provider| provider.model(None)).map_err(|error| error.to_string())
     }

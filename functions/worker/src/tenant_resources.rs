@@ -1,4 +1,4 @@
-//! Equipment from what the tenant has set, and from the deployment's own configuration where it has set nothing.
+//! Attempt resources from what the tenant has set, and from the deployment's own configuration where it has set nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,44 +12,44 @@ use keel_agent::provider::{Delta, Request};
 use keel_kernel::TenantId;
 use keel_ledger::SessionKey;
 use keel_ledger::sessions::Meta;
-use keel_models::Choice;
-use keel_plugins::{Caller, PluginTools, Reach};
+use keel_models::ProviderConfig;
+use keel_plugins::{EgressPolicy, PluginClient, PluginTools};
 use keel_settings::{Model, Prices, ProviderKind, Secrets, Settings, TenantBudget};
 
-use crate::equip::{Equip, Equipped, NotEquipped, Plain};
+use crate::resources::{AttemptResources, FixedResources, MissingResources, ResourceSource};
 
 /// How long a connected model is kept: a key that was changed counts from then on.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// What a deployment adds to a choice.
-pub type Adds = Box<dyn Fn(Choice) -> Choice + Send + Sync>;
+/// How a deployment completes a provider configuration.
+pub type ConfigureModel = Box<dyn Fn(ProviderConfig) -> ProviderConfig + Send + Sync>;
 
 /// The clients of the models that were asked last, each with its age.
 type Connected = HashMap<String, (Instant, Arc<dyn Provider>)>;
 
 /// Finds models, tools and budgets in the settings.
-pub struct FromSettings {
+pub struct TenantResources {
     settings: Settings,
     secrets: Arc<dyn Secrets>,
-    caller: Arc<Caller>,
-    reach: Reach,
-    own: Plain,
-    adds: Adds,
+    caller: Arc<PluginClient>,
+    egress: EgressPolicy,
+    own: FixedResources,
+    configure: ConfigureModel,
     connected: Mutex<Connected>,
 }
 
-impl FromSettings {
-    /// `own` answers where a tenant has set no model, and brings the tools that every session has; `adds` is what the
-    /// deployment adds to a tenant's choice of a model: its own clients.
+impl TenantResources {
+    /// `own` answers where a tenant has set no model, and brings the tools that every session has; `configure` adds what the
+    /// deployment has for every model: its own AWS clients.
     pub fn new(
         settings: Settings,
         secrets: Arc<dyn Secrets>,
-        caller: Arc<Caller>,
-        reach: Reach,
-        own: Plain,
-        adds: Adds,
+        caller: Arc<PluginClient>,
+        egress: EgressPolicy,
+        own: FixedResources,
+        configure: ConfigureModel,
     ) -> Self {
-        Self { settings, secrets, caller, reach, own, adds, connected: Mutex::default() }
+        Self { settings, secrets, caller, egress, own, configure, connected: Mutex::default() }
     }
 
     async fn model(
@@ -57,7 +57,7 @@ impl FromSettings {
         tenant: &TenantId,
         name: &str,
         model: &Model,
-    ) -> Result<Arc<dyn Provider>, NotEquipped> {
+    ) -> Result<Arc<dyn Provider>, MissingResources> {
         let described = serde_json::to_string(model).unwrap_or_default();
         let key = format!("{tenant} {name} {described}");
         let known = self.connected.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -79,18 +79,18 @@ impl FromSettings {
         tenant: &TenantId,
         name: &str,
         model: &Model,
-    ) -> Result<Arc<dyn Provider>, NotEquipped> {
+    ) -> Result<Arc<dyn Provider>, MissingResources> {
         let secret = match &model.secret {
             None => None,
             Some(secret) => match self.secrets.get(tenant, secret).await {
                 Ok(Some(value)) => Some(value),
                 Ok(None) => {
                     let what = format!("the model {name:?} wants the secret {secret:?}, which is not there");
-                    return Err(NotEquipped::missing(what));
+                    return Err(MissingResources::missing(what));
                 }
                 Err(error) => {
                     let what = format!("the secret {secret:?} of the model {name:?} could not be read");
-                    return Err(NotEquipped { what, source: Some(Box::new(error)) });
+                    return Err(MissingResources { what, source: Some(Box::new(error)) });
                 }
             },
         };
@@ -100,36 +100,40 @@ impl FromSettings {
             ProviderKind::Bedrock => "bedrock",
             ProviderKind::Fake => "fake",
         };
-        let choice = Choice {
+        let choice = ProviderConfig {
             provider: provider.to_owned(),
             url: model.url.clone(),
             model: Some(model.model.clone().unwrap_or_else(|| name.to_owned())),
             key: secret,
             max_tokens: model.max_tokens,
-            reach: Some(self.reach),
-            ..Choice::default()
+            egress: Some(self.egress),
+            ..ProviderConfig::default()
         };
-        (self.adds)(choice).connect().map_err(|error| {
+        (self.configure)(choice).connect().map_err(|error| {
             let what = format!("the model {name:?} cannot be used: {error}");
-            NotEquipped { what, source: Some(Box::new(error)) }
+            MissingResources { what, source: Some(Box::new(error)) }
         })
     }
 }
 
 #[async_trait]
-impl Equip for FromSettings {
-    async fn equip(&self, at: &SessionKey, meta: Option<&Meta>) -> Result<Equipped, NotEquipped> {
-        let unread = |error| NotEquipped {
+impl ResourceSource for TenantResources {
+    async fn resources(
+        &self,
+        at: &SessionKey,
+        meta: Option<&Meta>,
+    ) -> Result<AttemptResources, MissingResources> {
+        let unread = |error| MissingResources {
             what: "the tenant's settings could not be read".to_owned(),
             source: Some(Box::new(error)),
         };
         let all = self.settings.all(&at.tenant).await.map_err(unread)?;
         let wanted = meta.and_then(|meta| meta.model.as_deref());
-        let mut equipped = self.own.equip(at, meta).await?;
+        let mut resources = self.own.resources(at, meta).await?;
         if let Some((name, model)) = all.models.pick(wanted) {
-            equipped.provider = self.model(&at.tenant, name, model).await?;
-            equipped.model = None; // the entry says which
-            equipped.window = model.window();
+            resources.provider = self.model(&at.tenant, name, model).await?;
+            resources.model = None; // the entry says which
+            resources.window = model.window();
         }
         let only = meta.and_then(|meta| meta.plugins.as_ref());
         let plugins: Vec<_> = all
@@ -138,12 +142,12 @@ impl Equip for FromSettings {
             .filter(|plugin| only.is_none_or(|only| only.contains(&plugin.name)))
             .collect();
         if !plugins.is_empty() {
-            let own = Some(equipped.tools.clone());
+            let own = Some(resources.tools.clone());
             let tools = PluginTools::load(self.caller.clone(), at.clone(), own, plugins).await;
-            equipped.tools = Arc::new(tools);
+            resources.tools = Arc::new(tools);
         }
-        equipped.budget = all.budget.as_ref().map(TenantBudget::budget);
-        Ok(equipped)
+        resources.budget = all.budget.as_ref().map(TenantBudget::budget);
+        Ok(resources)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 /// What was said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "answer")]
-pub enum Say {
+pub enum Verdict {
     /// Run it.
     Allow,
     /// Do not run it.
@@ -26,10 +26,10 @@ pub enum Say {
 /// An answer: what, who, when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct DecisionAnswer {
     /// What was said.
     #[serde(flatten)]
-    pub say: Say,
+    pub verdict: Verdict,
     /// Why, for the model to read where the call is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -42,7 +42,7 @@ pub struct Answer {
 /// A call that waits for a person, or has been answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Approval {
+pub struct Decision {
     /// `<session>.<digest of the call's id>`: the same call is the same decision, whoever opens it.
     pub id: String,
     /// The session.
@@ -61,21 +61,21 @@ pub struct Approval {
     pub expires_ms: u64,
     /// The answer, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub given: Option<Answer>,
+    pub given: Option<DecisionAnswer>,
 }
 
 /// Where a decision stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Standing<'a> {
+pub enum DecisionState<'a> {
     /// Nobody has said anything, and there is time until then.
     Open(Millis),
     /// It was answered in time.
-    Given(&'a Answer),
+    Answered(&'a DecisionAnswer),
     /// Nobody said anything in time: it counts as denied.
     Expired,
 }
 
-impl Approval {
+impl Decision {
     /// The decision's name, for a session's call.
     pub fn id_of(session: &SessionId, call: &DedupeKey) -> String {
         let digest = Sha256::digest(call.as_str().as_bytes());
@@ -89,8 +89,8 @@ impl Approval {
     }
 
     /// Opens a decision about a call.
-    pub fn open(session: &SessionId, call: &ToolCall, now: Millis, for_ms: u64) -> Approval {
-        Approval {
+    pub fn open(session: &SessionId, call: &ToolCall, now: Millis, for_ms: u64) -> Decision {
+        Decision {
             id: Self::id_of(session, &call.id),
             session_id: session.clone(),
             tool_call_id: call.id.clone(),
@@ -104,11 +104,11 @@ impl Approval {
     }
 
     /// Where it stands. An answer counts whenever it was given, since it was taken in time.
-    pub fn standing(&self, now: Millis) -> Standing<'_> {
+    pub fn state(&self, now: Millis) -> DecisionState<'_> {
         match &self.given {
-            Some(answer) => Standing::Given(answer),
-            None if now.0 >= self.expires_ms => Standing::Expired,
-            None => Standing::Open(Millis(self.expires_ms)),
+            Some(answer) => DecisionState::Answered(answer),
+            None if now.0 >= self.expires_ms => DecisionState::Expired,
+            None => DecisionState::Open(Millis(self.expires_ms)),
         }
     }
 
@@ -116,15 +116,15 @@ impl Approval {
     ///
     /// # Errors
     /// Another answer was given, the time is over, or the arguments are other ones.
-    pub fn answered(&self, digest: &str, answer: Answer) -> Result<Option<Approval>, Refusal> {
+    pub fn answered(&self, digest: &str, answer: DecisionAnswer) -> Result<Option<Decision>, Refusal> {
         if digest != self.digest {
             return Err(Refusal::DecisionDiffers);
         }
-        match self.standing(Millis(answer.at_ms)) {
-            Standing::Given(before) if before.say == answer.say => Ok(None),
-            Standing::Given(_) => Err(Refusal::DecisionTaken),
-            Standing::Expired => Err(Refusal::DecisionExpired),
-            Standing::Open(_) => Ok(Some(Approval { given: Some(answer), ..self.clone() })),
+        match self.state(Millis(answer.at_ms)) {
+            DecisionState::Answered(before) if before.verdict == answer.verdict => Ok(None),
+            DecisionState::Answered(_) => Err(Refusal::DecisionTaken),
+            DecisionState::Expired => Err(Refusal::DecisionExpired),
+            DecisionState::Open(_) => Ok(Some(Decision { given: Some(answer), ..self.clone() })),
         }
     }
 }
@@ -144,37 +144,37 @@ mod tests {
 
     use super::*;
 
-    fn opened() -> Approval {
+    fn opened() -> Decision {
         let call = ToolCall {
             id: DedupeKey::parse("c1").unwrap(),
             name: "pay".into(),
             arguments: json!({ "b": 1.0, "a": 2 }),
         };
-        Approval::open(&SessionId::parse("s").unwrap(), &call, Millis(1_000), 500)
+        Decision::open(&SessionId::parse("s").unwrap(), &call, Millis(1_000), 500)
     }
 
-    fn answer(say: Say, at_ms: u64) -> Answer {
-        Answer { say, comment: None, by: "k1".into(), at_ms }
+    fn answer(verdict: Verdict, at_ms: u64) -> DecisionAnswer {
+        DecisionAnswer { verdict, comment: None, by: "k1".into(), at_ms }
     }
 
     #[test]
     fn h2_a_decision_is_given_once_in_time_and_about_these_arguments() {
         let open = opened();
-        assert_eq!(Approval::session_of(&open.id), Some(open.session_id.clone()));
+        assert_eq!(Decision::session_of(&open.id), Some(open.session_id.clone()));
         assert_eq!(open.digest, digest_of(&json!({ "a": 2, "b": 1 })), "formatting is not the arguments");
-        assert_eq!(open.standing(Millis(1_499)), Standing::Open(Millis(1_500)));
-        assert_eq!(open.standing(Millis(1_500)), Standing::Expired);
-        let say = |open: &Approval, say, at| open.answered(&open.digest, answer(say, at));
-        assert_eq!(open.answered("other", answer(Say::Allow, 1_100)), Err(Refusal::DecisionDiffers));
-        assert_eq!(say(&open, Say::Allow, 1_500), Err(Refusal::DecisionExpired));
-        let allowed = say(&open, Say::Allow, 1_100).unwrap().unwrap();
-        assert_eq!(say(&allowed, Say::Allow, 9_999), Ok(None), "the same again, however late");
-        assert_eq!(say(&allowed, Say::Deny, 1_200), Err(Refusal::DecisionTaken));
-        let edit = |n| Say::Edit { arguments: json!({ "a": n }) };
-        let edited = say(&open, edit(1), 1_100).unwrap().unwrap();
-        assert_eq!(say(&edited, edit(2), 1_100), Err(Refusal::DecisionTaken));
-        assert!(matches!(edited.standing(Millis(9_999)), Standing::Given(_)));
+        assert_eq!(open.state(Millis(1_499)), DecisionState::Open(Millis(1_500)));
+        assert_eq!(open.state(Millis(1_500)), DecisionState::Expired);
+        let give = |open: &Decision, verdict, at| open.answered(&open.digest, answer(verdict, at));
+        assert_eq!(open.answered("other", answer(Verdict::Allow, 1_100)), Err(Refusal::DecisionDiffers));
+        assert_eq!(give(&open, Verdict::Allow, 1_500), Err(Refusal::DecisionExpired));
+        let allowed = give(&open, Verdict::Allow, 1_100).unwrap().unwrap();
+        assert_eq!(give(&allowed, Verdict::Allow, 9_999), Ok(None), "the same again, however late");
+        assert_eq!(give(&allowed, Verdict::Deny, 1_200), Err(Refusal::DecisionTaken));
+        let edit = |n| Verdict::Edit { arguments: json!({ "a": n }) };
+        let edited = give(&open, edit(1), 1_100).unwrap().unwrap();
+        assert_eq!(give(&edited, edit(2), 1_100), Err(Refusal::DecisionTaken));
+        assert!(matches!(edited.state(Millis(9_999)), DecisionState::Answered(_)));
         let text = serde_json::to_string(&edited).unwrap();
-        assert_eq!(serde_json::from_str::<Approval>(&text).unwrap(), edited);
+        assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), edited);
     }
 }

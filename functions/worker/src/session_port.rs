@@ -1,17 +1,17 @@
-//! The loop's desk over the ledger: it shows its token with every write, and remembers the head, so that a write needs
+//! The loop's session port over the ledger: it shows its token with every write, and remembers the head, so that a write needs
 //! no read before it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use keel_agent::{Desk, DeskError, Partial, SettleAnswer};
+use keel_agent::{Partial, SessionPort, SessionPortError, SettleResult};
 use keel_kernel::run::Outcome;
 use keel_kernel::transcript::History;
 use keel_kernel::{Event, Head, LeaseToken, NewEvent, Refusal, Seq};
 use keel_ledger::dynamo::{Dynamo, PartialChunk};
 use keel_ledger::{Ledger, LedgerError, SessionKey, StoreError};
 
-pub(crate) struct LedgerDesk {
+pub(crate) struct LedgerSessionPort {
     ledger: Ledger,
     rows: Dynamo,
     at: SessionKey,
@@ -36,7 +36,7 @@ impl Known {
     }
 }
 
-impl LedgerDesk {
+impl LedgerSessionPort {
     pub(crate) fn new(
         ledger: Ledger,
         rows: Dynamo,
@@ -52,38 +52,38 @@ impl LedgerDesk {
     }
 }
 
-pub(crate) fn store_error(error: StoreError) -> DeskError {
-    DeskError::Store(Box::new(error))
+pub(crate) fn store_error(error: StoreError) -> SessionPortError {
+    SessionPortError::Store(Box::new(error))
 }
 
-pub(crate) fn desk_error(error: LedgerError) -> DeskError {
+pub(crate) fn port_error(error: LedgerError) -> SessionPortError {
     match error {
         LedgerError::Refused(Refusal::Fenced { .. } | Refusal::SessionClosed | Refusal::NotFound) => {
-            DeskError::Lost
+            SessionPortError::Lost
         }
-        LedgerError::Refused(refusal) => DeskError::Refused(refusal),
-        error @ (LedgerError::Busy | LedgerError::Store(_)) => DeskError::Store(Box::new(error)),
+        LedgerError::Refused(refusal) => SessionPortError::Refused(refusal),
+        error @ (LedgerError::Busy | LedgerError::Store(_)) => SessionPortError::Store(Box::new(error)),
     }
 }
 
 #[async_trait]
-impl Desk for LedgerDesk {
-    async fn history(&self) -> Result<History, DeskError> {
+impl SessionPort for LedgerSessionPort {
+    async fn history(&self) -> Result<History, SessionPortError> {
         let head = self.known.get();
-        let events = self.ledger.shown_events(&self.at, &head).await.map_err(desk_error)?;
-        History::resume(head.ledger, events).map_err(DeskError::Refused)
+        let events = self.ledger.shown_events(&self.at, &head).await.map_err(port_error)?;
+        History::resume(head.ledger, events).map_err(SessionPortError::Refused)
     }
 
-    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError> {
-        self.ledger.all_events(&self.at, after).await.map_err(desk_error)
+    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, SessionPortError> {
+        self.ledger.all_events(&self.at, after).await.map_err(port_error)
     }
 
-    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), DeskError> {
+    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), SessionPortError> {
         let appended = self
             .ledger
             .commit(&self.at, self.known(), Some(self.token.clone()), events)
             .await
-            .map_err(desk_error)?;
+            .map_err(port_error)?;
         self.known.remember(appended.head);
         Ok(())
     }
@@ -93,20 +93,20 @@ impl Desk for LedgerDesk {
         outcome: Outcome,
         events: Vec<NewEvent>,
         only_at: Option<Seq>,
-    ) -> Result<SettleAnswer, DeskError> {
+    ) -> Result<SettleResult, SessionPortError> {
         let settled = self
             .ledger
             .settle(&self.at, self.known(), &self.token, outcome, events, only_at)
             .await
-            .map_err(desk_error)?;
-        Ok(settled.map_or(SettleAnswer::Moved, |settled| SettleAnswer::Settled(settled.status)))
+            .map_err(port_error)?;
+        Ok(settled.map_or(SettleResult::Moved, |settled| SettleResult::Settled(settled.status)))
     }
 
-    async fn release(&self) -> Result<(), DeskError> {
-        self.ledger.release(&self.at, self.known(), &self.token).await.map(drop).map_err(desk_error)
+    async fn release(&self) -> Result<(), SessionPortError> {
+        self.ledger.release(&self.at, self.known(), &self.token).await.map(drop).map_err(port_error)
     }
 
-    async fn partial(&self, partial: Partial) -> Result<(), DeskError> {
+    async fn partial(&self, partial: Partial) -> Result<(), SessionPortError> {
         let chunk = PartialChunk {
             epoch: self.token.epoch,
             generation: partial.generation_id,
@@ -115,8 +115,11 @@ impl Desk for LedgerDesk {
             dead: partial.dead.map(str::to_owned),
         };
         let now = self.ledger.env().now();
-        self.rows.put_partial(&self.at, now, &chunk).await.map_err(|e| DeskError::Store(Box::new(e)))?;
-        self.ledger.wakes().notify(&self.at);
+        self.rows
+            .put_partial(&self.at, now, &chunk)
+            .await
+            .map_err(|e| SessionPortError::Store(Box::new(e)))?;
+        self.ledger.notifier().notify(&self.at);
         Ok(())
     }
 }

@@ -11,18 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// An answer, with the number that was drawn when its read began.
 type Slot<T> = tokio::sync::Mutex<Option<(u64, Arc<T>)>>;
 
-pub(crate) struct Together<K, T> {
+pub(crate) struct SingleFlight<K, T> {
     numbers: AtomicU64,
     slots: Mutex<HashMap<K, Arc<Slot<T>>>>,
 }
 
-impl<K, T> Default for Together<K, T> {
+impl<K, T> Default for SingleFlight<K, T> {
     fn default() -> Self {
         Self { numbers: AtomicU64::new(0), slots: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash + Clone, T> Together<K, T> {
+impl<K: Eq + Hash + Clone, T> SingleFlight<K, T> {
     /// Boxed: who waits for another's answer keeps no room for a call of its own.
     pub(crate) async fn ask<E, F>(&self, key: K, read: impl FnOnce() -> F) -> Result<Arc<T>, E>
     where
@@ -49,20 +49,20 @@ impl<K: Eq + Hash + Clone, T> Together<K, T> {
     fn sit(&self, key: K) -> Seat<'_, K, T> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = Arc::clone(slots.entry(key.clone()).or_default());
-        Seat { together: self, key, slot }
+        Seat { single_flight: self, key, slot }
     }
 }
 
 /// Who asks sits here. The last to leave, however it leaves, takes the answer along.
 struct Seat<'a, K: Eq + Hash, T> {
-    together: &'a Together<K, T>,
+    single_flight: &'a SingleFlight<K, T>,
     key: K,
     slot: Arc<Slot<T>>,
 }
 
 impl<K: Eq + Hash, T> Drop for Seat<'_, K, T> {
     fn drop(&mut self) {
-        let mut slots = self.together.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.single_flight.slots.lock().unwrap_or_else(PoisonError::into_inner);
         // The map's own and ours: nobody else can come by one without the map.
         if Arc::strong_count(&self.slot) == 2 {
             slots.remove(&self.key);
@@ -98,23 +98,23 @@ mod tests {
 
     #[tokio::test]
     async fn r6_many_ask_together_and_the_store_is_asked_once_and_nothing_is_left() {
-        let (together, store) = (Together::default(), Store::default());
-        let asks = (0..100).map(|_| together.ask("s", || store.read()));
+        let (single_flight, store) = (SingleFlight::default(), Store::default());
+        let asks = (0..100).map(|_| single_flight.ask("s", || store.read()));
         let answers = join_all(asks).await;
         assert!(answers.iter().all(|answer| **answer.as_ref().unwrap() == 0));
         // The first began before the others asked, so it is not theirs; the second is everybody else's.
         assert_eq!(store.asked.load(Ordering::SeqCst), 2);
-        assert!(together.slots.lock().unwrap().is_empty());
+        assert!(single_flight.slots.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
     async fn r6_who_asks_after_a_commit_sees_it_though_an_older_look_is_under_way() {
-        let (together, store) = (Together::default(), Store::default());
-        let before = together.ask("s", || store.read());
+        let (single_flight, store) = (SingleFlight::default(), Store::default());
+        let before = single_flight.ask("s", || store.read());
         let after = async {
             yield_now().await; // the first look is under way
             store.holds.store(1, Ordering::SeqCst);
-            together.ask("s", || store.read()).await
+            single_flight.ask("s", || store.read()).await
         };
         let (before, after) = tokio::join!(before, after);
         assert_eq!((*before.unwrap(), *after.unwrap()), (0, 1));
@@ -122,14 +122,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_goes_away_leaves_the_others_their_look() {
-        let (together, store) = (Together::default(), Store::default());
+        let (single_flight, store) = (SingleFlight::default(), Store::default());
         let gone = tokio::time::timeout(
             std::time::Duration::ZERO,
-            together.ask("s", std::future::pending::<Result<u64, Infallible>>),
+            single_flight.ask("s", std::future::pending::<Result<u64, Infallible>>),
         );
-        let (gone, stays) = tokio::join!(gone, together.ask("s", || store.read()));
+        let (gone, stays) = tokio::join!(gone, single_flight.ask("s", || store.read()));
         assert!(gone.is_err());
         assert_eq!(*stays.unwrap(), 0);
-        assert!(together.slots.lock().unwrap().is_empty());
+        assert!(single_flight.slots.lock().unwrap().is_empty());
     }
 }

@@ -9,9 +9,9 @@ use keel_kernel::budget::Budget;
 use keel_ledger::SessionKey;
 use keel_ledger::sessions::Meta;
 
-/// An attempt's equipment.
+/// What one attempt works with.
 #[derive(Clone)]
-pub struct Equipped {
+pub struct AttemptResources {
     /// The model.
     pub provider: Arc<dyn Provider>,
     /// What requests ask it for; `None`: its own choice.
@@ -24,10 +24,10 @@ pub struct Equipped {
     pub budget: Option<Budget>,
 }
 
-/// The equipment could not be had: the attempt fails for a reason that people may mend.
+/// What an attempt needs is missing: the attempt fails for a reason that people may mend.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
-pub struct NotEquipped {
+pub struct MissingResources {
     /// What is missing, fit for the ledger: no secret stands in it.
     pub what: String,
     /// Why.
@@ -35,23 +35,27 @@ pub struct NotEquipped {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-impl NotEquipped {
+impl MissingResources {
     /// Something that people left out.
     pub fn missing(what: impl Into<String>) -> Self {
         Self { what: what.into(), source: None }
     }
 }
 
-/// Finds the equipment of a session.
+/// Finds what a session's attempt works with.
 #[async_trait]
-pub trait Equip: Send + Sync {
+pub trait ResourceSource: Send + Sync {
     /// For an attempt that begins now.
-    async fn equip(&self, at: &SessionKey, meta: Option<&Meta>) -> Result<Equipped, NotEquipped>;
+    async fn resources(
+        &self,
+        at: &SessionKey,
+        meta: Option<&Meta>,
+    ) -> Result<AttemptResources, MissingResources>;
 }
 
 /// The same for every session.
 #[derive(Clone)]
-pub struct Plain {
+pub struct FixedResources {
     /// The model.
     pub provider: Arc<dyn Provider>,
     /// The tools.
@@ -59,9 +63,13 @@ pub struct Plain {
 }
 
 #[async_trait]
-impl Equip for Plain {
-    async fn equip(&self, _at: &SessionKey, meta: Option<&Meta>) -> Result<Equipped, NotEquipped> {
-        Ok(Equipped {
+impl ResourceSource for FixedResources {
+    async fn resources(
+        &self,
+        _at: &SessionKey,
+        meta: Option<&Meta>,
+    ) -> Result<AttemptResources, MissingResources> {
+        Ok(AttemptResources {
             provider: self.provider.clone(),
             model: meta.and_then(|meta| meta.model.clone()),
             window: Window::default(),

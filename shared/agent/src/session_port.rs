@@ -22,7 +22,7 @@ pub struct Partial {
 
 /// How a settle ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettleAnswer {
+pub enum SettleResult {
     /// The run has this status now.
     Settled(RunStatus),
     /// The ledger has moved on; nothing is written.
@@ -31,7 +31,7 @@ pub enum SettleAnswer {
 
 /// Why a write or read did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum SessionPortError {
     /// The session is another's now, or closed. Stop, and write nothing more (C2, C6).
     #[error("the session is no longer ours")]
     Lost,
@@ -45,15 +45,15 @@ pub enum DeskError {
 
 /// The session as its owner sees it.
 #[async_trait]
-pub trait Desk: Send + Sync {
+pub trait SessionPort: Send + Sync {
     /// K2: the ledger as far as a context can show it, strongly read.
-    async fn history(&self) -> Result<History, DeskError>;
+    async fn history(&self) -> Result<History, SessionPortError>;
 
     /// Every event after a position, strongly read.
-    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, DeskError>;
+    async fn events_after(&self, after: Seq) -> Result<Vec<Event>, SessionPortError>;
 
     /// Commits events together. Sending them again is safe: what is there already counts as committed (I3).
-    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), DeskError>;
+    async fn commit(&self, events: Vec<NewEvent>) -> Result<(), SessionPortError>;
 
     /// Settles the attempt with its last events; with `at`, only while the last seq is still that one (S1, S4).
     async fn settle(
@@ -61,11 +61,11 @@ pub trait Desk: Send + Sync {
         outcome: Outcome,
         events: Vec<NewEvent>,
         at: Option<Seq>,
-    ) -> Result<SettleAnswer, DeskError>;
+    ) -> Result<SettleResult, SessionPortError>;
 
     /// Hands the run over (S5).
-    async fn release(&self) -> Result<(), DeskError>;
+    async fn release(&self) -> Result<(), SessionPortError>;
 
     /// Passes a chunk on to streams. What fails here is lost: partials are no part of the ledger (R3).
-    async fn partial(&self, partial: Partial) -> Result<(), DeskError>;
+    async fn partial(&self, partial: Partial) -> Result<(), SessionPortError>;
 }

@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 /// How far calls may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct EgressPolicy {
     /// This machine, by plain http too: for one machine, never for a function.
     pub loopback: bool,
     /// Private networks: for a deployment whose tools are in its own.
@@ -32,7 +32,7 @@ pub enum BadAddress {
     NotAllowed,
 }
 
-impl Reach {
+impl EgressPolicy {
     /// Checks an address as it is written.
     pub fn admit(self, text: &str) -> Result<Url, BadAddress> {
         let url = Url::parse(text).map_err(|_| BadAddress::NotAUrl)?;
@@ -122,14 +122,14 @@ fn within_v6(address: Ipv6Addr) -> Within {
 
 /// Resolves names, and gives out none of a name's addresses where one of them is not allowed: a name that leads to both is
 /// up to something.
-pub struct Resolver(pub Reach);
+pub struct Resolver(pub EgressPolicy);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let reach = self.0;
+        let egress = self.0;
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            if found.is_empty() || !found.iter().all(|address| reach.allows(address.ip())) {
+            if found.is_empty() || !found.iter().all(|address| egress.allows(address.ip())) {
                 return Err(Box::new(BadAddress::NotAllowed).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
@@ -141,8 +141,8 @@ impl Resolve for Resolver {
 mod tests {
     use super::*;
 
-    const NONE: Reach = Reach { loopback: false, private: false };
-    const LOCAL: Reach = Reach { loopback: true, private: false };
+    const NONE: EgressPolicy = EgressPolicy { loopback: false, private: false };
+    const LOCAL: EgressPolicy = EgressPolicy { loopback: true, private: false };
 
     #[test]
     fn an_address_leads_to_the_world_by_https_and_nowhere_else() {
@@ -185,12 +185,12 @@ mod tests {
         }
         assert!(LOCAL.admit("http://127.0.0.1:8080/x").is_ok() && LOCAL.admit("http://localhost/").is_ok());
         assert_eq!(LOCAL.admit("http://10.0.0.1/"), Err(BadAddress::NotHttps));
-        assert!(Reach { private: true, ..NONE }.admit("https://10.0.0.1/").is_ok());
+        assert!(EgressPolicy { private: true, ..NONE }.admit("https://10.0.0.1/").is_ok());
     }
 
     #[tokio::test]
     async fn a_name_that_leads_here_is_not_resolved() {
-        let resolve = |reach: Reach| Resolver(reach).resolve("localhost".parse().unwrap());
+        let resolve = |egress: EgressPolicy| Resolver(egress).resolve("localhost".parse().unwrap());
         assert!(resolve(NONE).await.is_err());
         assert!(resolve(LOCAL).await.is_ok());
     }
