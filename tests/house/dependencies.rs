@@ -58,13 +58,14 @@ fn ours(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
 fn floor(package: &str) -> u8 {
     match package {
         "keel-kernel" => 0,
-        "keel-ledger" | "keel-agent" => 1,
-        "keel-web" | "keel-models" | "keel-settings" | "keel-embedded" => 2,
-        "keel-lambda" | "keel-plugins" => 3,
-        "keel-fn-edge" | "keel-fn-kernel" | "keel-fn-worker" | "keel-fn-stream" => 4,
-        "keel-local" => 5,
-        "keel-tests" | "keel-simulation" => 6,
-        "keel-bench" => 7,
+        "keel-env" | "keel-agent" | "keel-egress" => 1,
+        "keel-ledger" => 2,
+        "keel-web" | "keel-models" | "keel-settings" | "keel-embedded" => 3,
+        "keel-lambda" | "keel-plugins" => 4,
+        "keel-fn-edge" | "keel-fn-kernel" | "keel-fn-worker" | "keel-fn-stream" => 5,
+        "keel-local" => 6,
+        "keel-tests" | "keel-simulation" => 7,
+        "keel-bench" => 8,
         unknown => panic!("{unknown} has no place in the house yet"),
     }
 }

@@ -3,13 +3,14 @@
 //! Its work is bounded: so many pages per call. The next call goes on where this one stopped, so that runs which are due
 //! and well (long ones, whose leases hold) never hide those behind them. A hint that was sent twice costs a failed claim.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
+use keel_env::metric;
 use keel_kernel::Millis;
 use keel_kernel::run::{self, Sweep};
 use keel_ledger::dynamo::keys::DUE_SHARDS;
 use keel_ledger::dynamo::{DuePlace, Dynamo};
-use keel_ledger::{Ledger, StoreError, metric};
+use keel_ledger::{Ledger, StoreError};
 
 /// Sessions on one page of the index.
 const PAGE: usize = 200;
@@ -68,7 +69,7 @@ impl Sweeper {
     }
 
     async fn look(&self, due: Millis, pages: usize) -> Result<Swept, StoreError> {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut place = self.place.lock().clone();
         let mut swept = Swept { more: true, ..Swept::default() };
         let mut ended = 0;
         for _ in 0..pages {
@@ -87,7 +88,7 @@ impl Sweeper {
                 break;
             }
         }
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        *self.place.lock() = place;
         metric::count(metric::name::SWEPT, swept.looked_at as u64);
         metric::count(metric::name::SWEEP_HINTED, swept.hinted as u64);
         tracing::info!(looked_at = swept.looked_at, hinted = swept.hinted, more = swept.more, "swept");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use keel_embedded::{Dispatch, Embedded, tables};
+use keel_env::{Env as _, SystemEnv};
 use keel_fn_kernel::{Owners, router};
 use keel_kernel::{Head, Payload, SessionId, StateOwner, TenantId};
 use keel_lambda::behind_gateway;
@@ -10,7 +11,7 @@ use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::{ApiKeyRow, Meta};
-use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
+use keel_ledger::{Ledger, LedgerConfig, SessionKey};
 use keel_web::auth::{ApiKey, Auth};
 use keel_web::service::finish;
 use lambda_http::Adapter;

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use keel_embedded::{Dispatch, Embedded, tables};
+use keel_env::{Env, SystemEnv};
 use keel_fn_kernel::sweep::{Sweeper, Swept};
 use keel_kernel::{Head, Millis, OwnerId, Payload, SessionId, StateOwner, TenantId, caps};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::{Env, Ledger, LedgerConfig, SessionKey, SystemEnv};
+use keel_ledger::{Ledger, LedgerConfig, SessionKey};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use keel_env::metric;
 use keel_kernel::decision::{Decision, DecisionState};
 use keel_kernel::event::Facts;
 use keel_kernel::{DedupeKey, Epoch, Event, Head, Kind, Seq};
 use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::notifier::CommitSubscription;
 use keel_ledger::port::{Consistency, EventPage};
-use keel_ledger::{LedgerError, SessionKey, metric};
+use keel_ledger::{LedgerError, SessionKey};
 use keel_web::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;

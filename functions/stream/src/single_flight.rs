@@ -3,10 +3,11 @@
 //! An answer goes only to those who asked before its read began, so nobody gets less than a read of its own would give:
 //! who is woken by a commit sees that commit.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// An answer, with the number that was drawn when its read began.
 type Slot<T> = tokio::sync::Mutex<Option<(u64, Arc<T>)>>;
@@ -47,7 +48,7 @@ impl<K: Eq + Hash + Clone, T> SingleFlight<K, T> {
     }
 
     fn sit(&self, key: K) -> Seat<'_, K, T> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         let slot = Arc::clone(slots.entry(key.clone()).or_default());
         Seat { single_flight: self, key, slot }
     }
@@ -62,7 +63,7 @@ struct Seat<'a, K: Eq + Hash, T> {
 
 impl<K: Eq + Hash, T> Drop for Seat<'_, K, T> {
     fn drop(&mut self) {
-        let mut slots = self.single_flight.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.single_flight.slots.lock();
         // The map's own and ours: nobody else can come by one without the map.
         if Arc::strong_count(&self.slot) == 2 {
             slots.remove(&self.key);

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
 use keel_agent::tool::builtin::Builtin;
+use keel_env::Env as _;
+use keel_env::trace::Trace;
 use keel_fn_worker::{FixedResources, Message, TenantResources, Worker, WorkerConfig};
 use keel_lambda::{Setup, Shutdown};
-use keel_ledger::Env as _;
 use keel_ledger::hints::{Hint, SqsHints};
-use keel_ledger::trace::Trace;
 use keel_models::ProviderConfig;
 use keel_plugins::{EgressPolicy, PluginClient};
 use keel_settings::Settings;
@@ -67,7 +67,7 @@ async fn resources(setup: &Setup) -> Result<TenantResources, Error> {
     let caller = Arc::new(PluginClient::new(egress, secrets.clone(), Some(lambda))?);
     let own = FixedResources {
         provider: model(setup).await?.connect()?,
-        tools: Arc::new(Builtin::new(|| keel_ledger::SystemEnv.now().to_string())),
+        tools: Arc::new(Builtin::new(|| keel_env::SystemEnv.now().to_string())),
     };
     let bedrock = aws_sdk_bedrockruntime::Client::new(&setup.aws);
     let configure = Box::new(move |choice| ProviderConfig { bedrock: Some(bedrock.clone()), ..choice });

@@ -1,7 +1,8 @@
 //! The loop's session port over the ledger: it shows its token with every write, and remembers the head, so that a write needs
 //! no read before it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use keel_agent::{Partial, SessionPort, SessionPortError, SettleResult};
@@ -28,11 +29,11 @@ impl Known {
     }
 
     pub(crate) fn get(&self) -> Head {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn remember(&self, head: Head) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
+        *self.0.lock() = head;
     }
 }
 

@@ -1,7 +1,8 @@
 //! Attempt resources from what the tenant has set, and from the deployment's own configuration where it has set nothing.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -60,7 +61,7 @@ impl TenantResources {
     ) -> Result<Arc<dyn Provider>, MissingResources> {
         let described = serde_json::to_string(model).unwrap_or_default();
         let key = format!("{tenant} {name} {described}");
-        let known = self.connected.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.connected.lock().get(&key).cloned();
         if let Some((since, provider)) = known
             && since.elapsed() < KEPT
         {
@@ -68,7 +69,7 @@ impl TenantResources {
         }
         let provider =
             Arc::new(Priced { inner: self.connect(tenant, name, model).await?, prices: model.prices });
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connected = self.connected.lock();
         connected.retain(|_, (since, _)| since.elapsed() < KEPT);
         connected.insert(key, (Instant::now(), provider.clone()));
         Ok(provider)

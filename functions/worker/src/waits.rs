@@ -1,7 +1,8 @@
 //! What a run waits for, over the ledger: decisions, children, budgets (H).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use keel_agent::provider::Usage;
@@ -50,7 +51,7 @@ impl TenantSpending {
     }
 
     fn is_reached(&self) -> bool {
-        self.budget.is_reached(*self.spent.lock().unwrap_or_else(PoisonError::into_inner))
+        self.budget.is_reached(*self.spent.lock())
     }
 }
 
@@ -74,7 +75,7 @@ impl SessionWaits {
     /// H1: the head as of now, before anything that the run may wait for is looked at.
     async fn look(&self) -> Result<(), SessionPortError> {
         let head = self.ledger.head(&self.at).await.map_err(port_error)?;
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = head.run.nudges;
+        *self.seen.lock() = head.run.nudges;
         self.known.remember(head);
         Ok(())
     }
@@ -190,10 +191,10 @@ impl Waits for SessionWaits {
         let spent = Spent { tokens: usage.input + usage.output, micros: usage.cost_usd.map_or(0, micros) };
         let month = month(self.ledger.env().now());
         match self.rows.spend(&self.at.tenant, &month, spent).await {
-            Ok(sum) => *tenant.spent.lock().unwrap_or_else(PoisonError::into_inner) = sum,
+            Ok(sum) => *tenant.spent.lock() = sum,
             Err(error) => {
                 // Not tried again: a sum must not count twice what it may have counted. A budget may be overrun by one answer.
-                tenant.spent.lock().unwrap_or_else(PoisonError::into_inner).add(spent);
+                tenant.spent.lock().add(spent);
                 tracing::warn!(
                     tenant = %self.at.tenant, session = %self.at.session,
                     error = &error as &dyn std::error::Error, "what was spent may not be counted"
@@ -203,7 +204,7 @@ impl Waits for SessionWaits {
     }
 
     async fn park(&self, reason: WaitReason, until: Option<Millis>) -> Result<bool, SessionPortError> {
-        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *self.seen.lock();
         self.ledger.park(&self.at, &self.token, seen, reason, until).await.map_err(port_error)
     }
 }

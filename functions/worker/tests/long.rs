@@ -6,6 +6,7 @@ use keel_agent::Ended;
 use keel_agent::provider::fake::Fake;
 use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
+use keel_env::{Env as _, SystemEnv};
 use keel_fn_worker::{Answered, FixedResources, NoMessage, Worker, WorkerConfig};
 use keel_kernel::{
     DedupeKey, Head, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, SessionId, StateOwner, TenantId,
@@ -14,7 +15,7 @@ use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
+use keel_ledger::{Ledger, LedgerConfig, SessionKey};
 use serde_json::{Value, json};
 
 /// Events of the session, and after how many of them it is compacted.

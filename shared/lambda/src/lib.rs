@@ -10,10 +10,11 @@ use std::time::Duration;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, SdkConfig};
+use keel_env::SystemEnv;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::SqsHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::{Ledger, LedgerConfig, SystemEnv};
+use keel_ledger::{Ledger, LedgerConfig};
 use keel_web::{Auth, telemetry};
 
 pub use gateway::{Behind, behind_gateway};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::port::SessionKey;
-use crate::trace::Trace;
+use keel_env::trace::Trace;
 
 /// A message on the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,21 +9,16 @@
 //! | what the items look like | [`dynamo`] |
 //! | how a refusal is told from a lost race and from a failure | [`port`] |
 //! | how workers and streams hear of news | [`hints`], [`notifier`] |
-//! | what is counted, and how lines of one request are found | [`metric`], [`trace`] |
 
 mod commands;
 pub mod dynamo;
-pub mod env;
 pub mod hints;
 pub mod memory;
 pub mod meter;
-pub mod metric;
 pub mod notifier;
 pub mod plan;
 pub mod port;
 pub mod sessions;
-pub mod trace;
 
 pub use commands::{Appended, Claimed, Ledger, LedgerConfig, LedgerError, SettledRun};
-pub use env::{Env, SystemEnv};
 pub use port::{SessionKey, Store, StoreError};

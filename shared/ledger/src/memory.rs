@@ -1,7 +1,7 @@
 //! The twin of the DynamoDB store: the same verbs over maps in memory. Tests compare the two, answer by answer.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use keel_kernel::commit::Guard;
@@ -37,8 +37,8 @@ impl Memory {
         self.sessions().get(at).cloned()
     }
 
-    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionKey, MemorySession>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sessions(&self) -> parking_lot::MutexGuard<'_, BTreeMap<SessionKey, MemorySession>> {
+        self.0.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the store charged: every call's capacity units go to tracing and to a counter that tests and benchmarks read.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 /// Units and calls, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,7 +30,7 @@ impl Meter {
 
     fn add(&self, operation: &'static str, units: Units) {
         tracing::debug!(operation, wru = units.write, rru = units.read, "the store was called");
-        let mut sum = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut sum = self.0.lock();
         sum.write += units.write;
         sum.read += units.read;
         sum.calls += units.calls;
@@ -38,6 +38,6 @@ impl Meter {
 
     /// The sum so far, which starts again at zero.
     pub fn take(&self) -> Units {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }

@@ -1,8 +1,9 @@
 //! How a stream hears of a commit without asking (R6). Within one process a commit wakes its session's readers; across
 //! functions nothing does, and polling, the backstop everywhere, is the only clock.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -34,7 +35,7 @@ impl CommitNotifier {
     /// Tells a session's readers that there is something to read.
     pub fn notify(&self, at: &SessionKey) {
         let Some(senders) = &self.0 else { return };
-        let mut senders = senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut senders = senders.lock();
         if let Some(sender) = senders.get(at)
             && sender.send(()).is_err()
         {
@@ -45,7 +46,7 @@ impl CommitNotifier {
     /// Listens for a session's commits from now on.
     pub fn subscribe(&self, at: &SessionKey) -> CommitSubscription {
         CommitSubscription(self.0.as_ref().map(|senders| {
-            let mut senders = senders.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut senders = senders.lock();
             senders.retain(|_, sender| sender.receiver_count() > 0);
             senders.entry(at.clone()).or_insert_with(|| watch::channel(()).0).subscribe()
         }))

@@ -10,8 +10,9 @@ mod mcp;
 mod schema;
 mod tools;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keel_agent::tool::ToolSpec;

@@ -1,7 +1,6 @@
 //! Tools of a Model Context Protocol server, by streamable HTTP. A connection lives as long as the attempt that needs it.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
@@ -61,7 +60,7 @@ impl PluginClient {
         policies: &BTreeMap<String, Policy>,
     ) -> Result<Vec<ToolSpec>, String> {
         let name = format!("{} {url} {}", at.tenant, secret.unwrap_or_default());
-        let known = self.listed.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let known = self.listed.lock().get(&name).cloned();
         let mut specs = match known {
             Some((since, specs)) if since.elapsed() < LISTED => specs,
             _ => {
@@ -74,7 +73,7 @@ impl PluginClient {
                         format!("its server did not say which tools it has: {}", said(&error))
                     })?;
                 let specs: Vec<ToolSpec> = listed.into_iter().take(TOOLS_MAX).map(spec).collect();
-                let mut all = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = self.listed.lock();
                 all.retain(|_, (since, _)| since.elapsed() < LISTED);
                 all.insert(name, (Instant::now(), specs.clone()));
                 specs

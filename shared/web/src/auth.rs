@@ -4,8 +4,9 @@
 //! long and random, so a fast hash is enough. Lookups are cached for a moment, which is also how long a deleted key
 //! still works.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, Request, State};
@@ -138,13 +139,13 @@ impl Auth {
 
     async fn row(&self, key: &ApiKey) -> Result<Option<ApiKeyRow>, Problem> {
         let name = (key.tenant.clone(), key.id.clone());
-        if let Some((at, row)) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&name)
+        if let Some((at, row)) = self.cache.lock().get(&name)
             && at.elapsed() < CACHED
         {
             return Ok(row.clone());
         }
         let row = self.keys.api_key(&key.tenant, &key.id).await?;
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if cache.len() >= CACHE_SIZE {
             cache.clear();
         }

@@ -7,8 +7,8 @@ use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue};
-use keel_ledger::trace::Trace;
-use keel_ledger::{Env as _, SystemEnv};
+use keel_env::trace::Trace;
+use keel_env::{Env as _, SystemEnv};
 use tracing::Instrument as _;
 
 /// The header that carries the id, both ways.

@@ -4,8 +4,8 @@
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use keel_ledger::metric;
-use keel_ledger::trace::Trace;
+use keel_env::metric;
+use keel_env::trace::Trace;
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};

@@ -8,9 +8,10 @@ use aws_sdk_dynamodb::types::{
 };
 use futures_util::future::join_all;
 use keel_embedded::{Dispatch, Embedded};
+use keel_env::{Env as _, SystemEnv};
 use keel_kernel::{Commit, CommitId, Head, LeaseToken, NewEvent};
+use keel_ledger::SessionKey;
 use keel_ledger::plan::{Plan, plan};
-use keel_ledger::{Env as _, SessionKey, SystemEnv};
 
 use crate::stats::Sample;
 use crate::world::{PREFIX, World, answer};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use keel_embedded::{Embedded, client_over, tables};
+use keel_env::{Env as _, SystemEnv};
 use keel_kernel::{
     DedupeKey, Head, KeyName, Kind, LeaseToken, NewEvent, OwnerId, Payload, SessionId, StateOwner, TenantId,
 };
@@ -11,7 +12,7 @@ use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::sessions::Meta;
-use keel_ledger::{Env as _, Ledger, LedgerConfig, SessionKey, SystemEnv};
+use keel_ledger::{Ledger, LedgerConfig, SessionKey};
 use serde_json::{Value, json};
 
 use crate::counting::RoundTrips;

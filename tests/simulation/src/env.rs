@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keel_env::Env;
 use keel_kernel::Millis;
-use keel_ledger::Env;
 use tokio::time::Instant;
 
 use crate::rng::{Rng, Shared};

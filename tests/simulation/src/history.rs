@@ -1,9 +1,9 @@
 //! What happened, as the store carried it out and as clients and readers saw it. The text of it is the same bytes for
 //! the same seed; the rest is what the checks read.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -87,7 +87,7 @@ impl History {
 
     /// The records, to read or add to.
     pub(crate) fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     /// Writes a line.

@@ -1,8 +1,8 @@
 //! Chance from one seed. Every part of a world draws from a stream of its own, forked by name, so that one part's draws
 //! do not move another's.
 
+use parking_lot::Mutex;
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, PoisonError};
 
 /// SplitMix64: small, fast, and the same on every machine and in every version.
 #[derive(Clone, Debug)]
@@ -64,6 +64,6 @@ impl Shared {
 
     /// Draws.
     pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
-        draw(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        draw(&mut self.0.lock())
     }
 }

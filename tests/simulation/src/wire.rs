@@ -5,9 +5,10 @@
 //! arrive, arrive after its caller has given up, be carried out with nobody hearing of it, be refused at the door, or
 //! just take long. An eventually consistent read may be answered from the past.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -128,7 +129,7 @@ impl Wire {
             return Ok(answer);
         }
         let now = json_of(answer.body());
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let past = self.chance.draw(|rng| stale::answer(rng, operation, &body, &now, &mut seen));
         Ok(match past {
             None => answer,

@@ -8,8 +8,8 @@ use keel_kernel::{
 };
 
 use super::{Ledger, LedgerError};
-use crate::metric;
 use crate::port::{Consistency, EventPage, KeyRow, Obstacles, SessionKey, StoreError, Written};
+use keel_env::metric;
 
 /// What a command's rule says of a head.
 pub(super) enum Step<T> {

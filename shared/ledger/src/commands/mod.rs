@@ -21,12 +21,12 @@ use keel_kernel::{
     Refusal, RunStatus, Seq, SessionId, WaitReason,
 };
 
-use crate::env::Env;
 use crate::hints::{Hint, SharedHints};
-use crate::metric;
 use crate::notifier::CommitNotifier;
 use crate::port::{Consistency, EventPage, SessionKey, Store, StoreError};
 use engine::{Carried, Job, Step};
+use keel_env::Env;
+use keel_env::metric;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use keel_embedded::{Embedded, tables};
+use keel_env::Env;
 use keel_kernel::{
     DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload, Refusal, Seq,
     SessionId, StateOwner, TenantId,
@@ -17,7 +18,7 @@ use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
 use keel_ledger::port::KeyRow;
 use keel_ledger::sessions::Meta;
-use keel_ledger::{Env, Ledger, LedgerConfig, LedgerError, SessionKey, Store};
+use keel_ledger::{Ledger, LedgerConfig, LedgerError, SessionKey, Store};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 

@@ -1,12 +1,12 @@
 //! An encrypted file beside a key that only its owner may read: secrets of one machine. It keeps them from a backup, a
 //! search or a look over the shoulder, and not from who can read both files.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
@@ -64,7 +64,7 @@ impl FileSecrets {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) -> Result<(), SecretsError> {
-        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sealed = self.sealed.lock();
         let mut changed = sealed.clone();
         change(&mut changed);
         if let Some(file) = &self.file {
@@ -109,7 +109,7 @@ fn bad(what: &'static str) -> SecretsError {
 impl Secrets for FileSecrets {
     async fn get(&self, tenant: &TenantId, name: &str) -> Result<Option<SecretString>, SecretsError> {
         let id = id(tenant, name);
-        let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        let sealed = self.sealed.lock().get(&id).cloned();
         let Some(sealed) = sealed else { return Ok(None) };
         let bytes = STANDARD.decode(sealed).map_err(|_| bad("read"))?;
         let (nonce, text) = bytes.split_at_checked(NONCE_LEN).ok_or_else(|| bad("read"))?;

@@ -1,7 +1,8 @@
 //! A connector that fails by script: what a network, a throttled table and a service in trouble do to a request.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{HttpClient, RuntimeComponents, SharedHttpClient};
@@ -59,7 +60,7 @@ impl Wire {
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The next writes meet these faults, one each.
