@@ -1,6 +1,6 @@
 //! A connector that fails by script: what a network, a throttled table and a service in trouble do to a request.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
