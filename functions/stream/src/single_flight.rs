@@ -105,7 +105,7 @@ mod tests {
         assert!(answers.iter().all(|answer| **answer.as_ref().unwrap() == 0));
         // The first began before the others asked, so it is not theirs; the second is everybody else's.
         assert_eq!(store.asked.load(Ordering::SeqCst), 2);
-        assert!(single_flight.slots.lock().unwrap().is_empty());
+        assert!(single_flight.slots.lock().is_empty());
     }
 
     #[tokio::test]
@@ -131,6 +131,6 @@ mod tests {
         let (gone, stays) = tokio::join!(gone, single_flight.ask("s", || store.read()));
         assert!(gone.is_err());
         assert_eq!(*stays.unwrap(), 0);
-        assert!(single_flight.slots.lock().unwrap().is_empty());
+        assert!(single_flight.slots.lock().is_empty());
     }
 }
