@@ -176,7 +176,7 @@ mod tests {
         let secrets = FileSecrets::memory().unwrap();
         secrets.put(&tenant, "a", "visibly-fake".to_owned().into()).await.unwrap();
         {
-            let mut sealed = secrets.sealed.lock().unwrap();
+            let mut sealed = secrets.sealed.lock();
             let moved = sealed["acme/a"].clone();
             sealed.insert("acme/b".to_owned(), moved);
         }
