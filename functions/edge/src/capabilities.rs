@@ -45,6 +45,9 @@ pub(crate) async fn show(State(edge): State<Edge>) -> Json<Value> {
         },
         "limits": {
             "bodyBytes": body::LIMIT,
+            "childDepth": caps::CHILD_DEPTH,
+            "children": caps::CHILDREN,
+            "childTaskBytes": caps::TASK_BYTES,
             "payloadBytes": caps::PAYLOAD_BYTES,
             "payloadDepth": caps::PAYLOAD_DEPTH,
             "eventsPerCommit": caps::EVENTS_PER_COMMIT,

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use keel_kernel::Refusal;
 use keel_kernel::decision::{Decision, DecisionAnswer, DecisionState, Verdict};
 use keel_ledger::SessionKey;
-use keel_ledger::dynamo::keys::OPEN_PREFIX;
+use keel_ledger::keys::OPEN_PREFIX;
 use keel_ledger::port::Consistency;
 use keel_web::decision::view;
 use keel_web::params::{At, Query};
@@ -34,11 +34,11 @@ pub(crate) async fn list(
     let limit = query.number("limit", 1..=PAGE.1)?.unwrap_or(PAGE.0) as usize;
     let after = query.text("cursor").map(|text| cursor::read_list_of(&caller.tenant, OPEN_PREFIX, text));
     let after = after.transpose()?;
-    let (ids, next) = edge.rows.open_decisions(&caller.tenant, after.as_deref(), limit).await?;
+    let (ids, next) = edge.tenants.open_decisions(&caller.tenant, after.as_deref(), limit).await?;
     let now = edge.ledger.env().now();
     let mut decisions = Vec::new();
     for id in ids {
-        let found = edge.rows.decision(&place(&caller, &id)?, &id, Consistency::Strong).await?;
+        let found = edge.ledger.decision(&place(&caller, &id)?, &id, Consistency::Strong).await?;
         // One may have expired, and nobody has looked at its run yet.
         let is_open = |decision: &Decision| matches!(decision.state(now), DecisionState::Open(_));
         decisions.extend(found.filter(is_open).map(|decision| view(&decision, now)));
@@ -55,7 +55,7 @@ pub(crate) async fn of_session(
 ) -> Result<Json<Value>, Problem> {
     query.only(&[])?;
     edge.ledger.head(&at).await?;
-    let mut decisions = edge.rows.decisions(&at).await?;
+    let mut decisions = edge.ledger.decisions(&at).await?;
     decisions.sort_by(|a, b| (a.opened_ms, &a.id).cmp(&(b.opened_ms, &b.id)));
     let now = edge.ledger.env().now();
     let decisions: Vec<Value> = decisions.iter().map(|decision| view(decision, now)).collect();
@@ -69,7 +69,7 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     let found = edge
-        .rows
+        .ledger
         .decision(&place(&caller, &id)?, &id, Consistency::Strong)
         .await?
         .ok_or(Refusal::NotFound)?;
@@ -106,7 +106,7 @@ pub(crate) async fn answer(
     let at = place(&caller, &id)?;
     let now = edge.ledger.env().now();
     let answer = DecisionAnswer { verdict, comment, by: caller.key.clone(), at_ms: now.0 };
-    let (decision, created) = edge.ledger.answer_decision(&edge.rows, &at, &id, digest, answer).await?;
+    let (decision, created) = edge.ledger.answer_decision(&at, &id, digest, &answer).await?;
     let mut shown = view(&decision, now);
     shown["created"] = json!(created);
     Ok(Json(shown))

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
-use keel_kernel::{KeyName, Kind, Payload, Refusal, RunStatus};
+use keel_kernel::{Delivery, KeyName, Kind, Payload, Refusal, RunStatus};
 use keel_ledger::{Appended, SessionKey};
 use keel_web::params::{At, request_id};
 use keel_web::{Body, Problem};
@@ -16,7 +16,7 @@ fn no_token_no_other_key(body: &Body, kind: Kind) -> Result<(), Problem> {
     if body.object().contains_key("lease") {
         return Err(Refusal::TokenNotAllowed(kind).into());
     }
-    for given in [KeyName::GenerationId, KeyName::ToolCallId] {
+    for given in KeyName::ALL.into_iter().filter(|name| Some(*name) != kind.key_name()) {
         if body.object().contains_key(given.as_str()) {
             return Err(Refusal::KeyNotAllowed { kind, given }.into());
         }
@@ -30,8 +30,9 @@ async fn submit(
     payload: Payload,
     headers: &HeaderMap,
     in_body: Option<&str>,
+    in_payload: Option<(&'static str, &str)>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let key = request_id(headers, in_body)?;
+    let key = request_id(headers, in_body, in_payload)?;
     Ok(submitted(&edge.ledger.input(at, payload, key).await?))
 }
 
@@ -45,7 +46,7 @@ fn submitted(appended: &Appended) -> (StatusCode, Json<Value>) {
         "run": { "status": appended.head.run.status },
     });
     if event.kind == Kind::UserMessage {
-        answer["delivery"] = event.payload.get("delivery").cloned().unwrap_or_else(|| json!("queue"));
+        answer["delivery"] = json!(Delivery::of(&event.payload));
     }
     let status = if appended.created { StatusCode::CREATED } else { StatusCode::OK };
     (status, Json(answer))
@@ -63,7 +64,7 @@ pub(crate) async fn input(
         return Err(Problem::member("/text", "is required"));
     }
     let in_body = body.text("requestId")?.map(str::to_owned);
-    submit(&edge, &at, body.payload()?, &headers, in_body.as_deref()).await
+    submit(&edge, &at, body.payload()?, &headers, in_body.as_deref(), None).await
 }
 
 /// `POST /v1/sessions/{id}/events`: `{kind: "user.message", payload}` (C3).
@@ -81,14 +82,9 @@ pub(crate) async fn event(
     no_token_no_other_key(&body, kind)?;
     body.only(&["kind", "payload", "requestId"])?;
     let payload = body.payload_at("payload")?;
-    let inside = payload.get("requestId").and_then(Value::as_str);
-    let in_body = match (body.text("requestId")?, inside) {
-        (Some(outside), Some(inside)) if outside != inside => {
-            return Err(Problem::member("/requestId", "differs from the payload's"));
-        }
-        (outside, inside) => outside.or(inside).map(str::to_owned),
-    };
-    submit(&edge, &at, payload, &headers, in_body.as_deref()).await
+    let inside = payload.get("requestId").and_then(Value::as_str).map(str::to_owned);
+    let in_payload = inside.as_deref().map(|id| ("the payload's", id));
+    submit(&edge, &at, payload, &headers, body.text("requestId")?, in_payload).await
 }
 
 /// `POST /v1/sessions/{id}/external-events`: the body is the payload (C4, V5).
@@ -99,7 +95,7 @@ pub(crate) async fn external(
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     no_token_no_other_key(&body, Kind::ExternalEvent)?;
-    let key = request_id(&headers, body.text("requestId")?)?;
+    let key = request_id(&headers, body.text("requestId")?, None)?;
     Ok(submitted(&edge.ledger.external_event(&at, body.payload()?, key).await?))
 }
 

@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post, put};
-use keel_ledger::Ledger;
-use keel_ledger::dynamo::Dynamo;
+use keel_ledger::{Ledger, TenantStore};
 use keel_plugins::EgressPolicy;
 use keel_settings::{Secrets, Settings};
 use keel_web::service::gated;
@@ -31,8 +30,8 @@ pub use capabilities::Features;
 pub struct Edge {
     /// The ledger's verbs.
     pub ledger: Ledger,
-    /// Rows that no rule depends on.
-    pub rows: Dynamo,
+    /// The tenants' lists, which are only read.
+    pub tenants: TenantStore,
     /// What tenants set.
     pub settings: Settings,
     /// Where their secrets go.

@@ -16,8 +16,8 @@ async fn main() -> Result<(), lambda_http::Error> {
     let secrets = AwsSecrets::new(SecretsManager::new(&setup.aws), setup.required("KEEL_SECRETS_PREFIX")?);
     let edge = Edge {
         ledger: setup.ledger(),
-        rows: setup.dynamo.clone(),
-        settings: Settings::new(setup.dynamo.clone()),
+        tenants: setup.tenants(),
+        settings: Settings::new(setup.tenants()),
         secrets: Arc::new(secrets),
         egress: EgressPolicy { loopback: false, private: setup.flag("KEEL_PRIVATE_TOOLS") },
         auth: setup.auth(),

@@ -5,12 +5,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use keel_kernel::budget::Budget;
-use keel_kernel::{Head, Millis, SessionId, StateOwner, caps};
+use keel_kernel::session::SessionPatch;
+use keel_kernel::{Millis, Session, SessionDescription, SessionId, StateOwner, caps};
 use keel_ledger::SessionKey;
-use keel_ledger::sessions::{Created, Meta, Patched, Session};
 use keel_settings::{TenantBudget, is_name};
-use keel_web::params::{At, Query};
-use keel_web::{Body, Caller, Code, Problem, cursor};
+use keel_web::params::{At, Query, etag, if_match};
+use keel_web::{Body, Caller, Problem, cursor};
 use serde_json::{Value, json};
 
 use crate::{Edge, view};
@@ -39,7 +39,8 @@ fn described(edge: &Edge, session: &Session) -> Value {
 }
 
 fn shown(edge: &Edge, status: StatusCode, session: &Session) -> Response {
-    (status, [(header::ETAG, view::etag(&session.meta))], Json(described(edge, session))).into_response()
+    (status, [(header::ETAG, etag(session.description.revision))], Json(described(edge, session)))
+        .into_response()
 }
 
 /// The plugins whose tools a session may use.
@@ -61,7 +62,7 @@ fn budget(body: &Body) -> Result<Option<Budget>, Problem> {
 }
 
 /// What a session is created from.
-fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<Meta, Problem> {
+fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<SessionDescription, Problem> {
     body.only(&[
         "sessionId",
         "title",
@@ -101,18 +102,18 @@ fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<Meta, Problem> {
             (1..=caps::ATTEMPTS_MAX).contains(&attempts).then_some(attempts)
         },
     )?;
-    Ok(Meta {
+    Ok(SessionDescription {
         plugins: plugins(body)?,
-        title: bounded(body, "title", 256)?.map(str::to_owned),
-        model: bounded(body, "model", 128)?.map(str::to_owned),
-        system: bounded(body, "system", 64 * 1024)?.map(str::to_owned),
+        title: bounded(body, "title", caps::TITLE_BYTES)?.map(str::to_owned),
+        model: bounded(body, "model", caps::MODEL_BYTES)?.map(str::to_owned),
+        system: bounded(body, "system", caps::SYSTEM_BYTES)?.map(str::to_owned),
         metadata: metadata(body)?,
         state_owner: owner,
         backend: backend.map(str::to_owned),
         external_ref: external_ref.map(str::to_owned),
         max_attempts: attempts.unwrap_or(caps::ATTEMPTS_DEFAULT),
         digest: body.digest(),
-        ..Meta::native(id, now)
+        ..SessionDescription::native(id, now)
     })
 }
 
@@ -126,27 +127,16 @@ pub(crate) async fn create(
         Some(id) => SessionId::parse(id).map_err(|e| Problem::member("/sessionId", e.to_string()))?,
         None => SessionId::parse(edge.ledger.env().unique()).expect("hex digits"),
     };
-    let meta = read_new(&body, id.clone(), edge.ledger.env().now())?;
+    let description = read_new(&body, id.clone(), edge.ledger.env().now())?;
     let budget = budget(&body)?.unwrap_or_default();
-    let head = Head { budget, ..Head::new(meta.state_owner, meta.max_attempts) };
     let at = SessionKey { tenant: caller.tenant, session: id };
-    match edge.rows.create(&at, &meta, &head).await? {
-        Created::Now(session) => Ok(shown(&edge, StatusCode::CREATED, &session)),
-        Created::Before(session) if session.meta.digest == meta.digest => {
-            Ok(shown(&edge, StatusCode::OK, &session))
-        }
-        Created::Before(_) => Err(Problem::new(
-            Code::SessionExists,
-            "the session id is taken by a session with another description",
-        )
-        .at(keel_kernel::Fault::new("/sessionId", "is taken"))),
-    }
+    let (session, created) = edge.ledger.create(&at, &description, budget).await?;
+    Ok(shown(&edge, if created { StatusCode::CREATED } else { StatusCode::OK }, &session))
 }
 
 /// `GET /v1/sessions/{id}`
 pub(crate) async fn show(State(edge): State<Edge>, At(at): At) -> Result<Response, Problem> {
-    let session = edge.rows.session(&at).await?.ok_or_else(Problem::no_session)?;
-    Ok(shown(&edge, StatusCode::OK, &session))
+    Ok(shown(&edge, StatusCode::OK, &edge.ledger.session(&at).await?))
 }
 
 /// `PATCH /v1/sessions/{id}`: a JSON merge patch of what people may change.
@@ -157,52 +147,23 @@ pub(crate) async fn patch(
     body: Body,
 ) -> Result<Response, Problem> {
     body.only(&["title", "model", "system", "metadata", "plugins", "budget"])?;
-    let budget = budget(&body)?;
-    let if_match = headers.get(header::IF_MATCH).map(|tag| tag.to_str().unwrap_or("").trim().to_owned());
-    let has = |name: &str| body.object().contains_key(name);
-    for _ in 0..8 {
-        let mut session = edge.rows.session(&at).await?.ok_or_else(Problem::no_session)?;
-        let meta = &mut session.meta;
-        if let Some(tag) = &if_match
-            && tag != "*"
-            && !tag.split(',').any(|one| one.trim() == view::etag(meta))
-        {
-            return Err(Problem::new(Code::PreconditionFailed, "If-Match names another revision")
-                .with("etag", view::etag(meta)));
-        }
-        if has("title") {
-            meta.title = bounded(&body, "title", 256)?.map(str::to_owned);
-        }
-        if has("model") {
-            meta.model = bounded(&body, "model", 128)?.map(str::to_owned);
-        }
-        if has("system") {
-            meta.system = bounded(&body, "system", 64 * 1024)?.map(str::to_owned);
-        }
-        if has("metadata") {
-            meta.metadata = metadata(&body)?;
-        }
-        if has("plugins") {
-            meta.plugins = plugins(&body)?;
-        }
-        meta.revision += 1;
-        match edge.rows.patch(&at, meta).await? {
-            Patched::Now(_) => {
-                // Behind the description, whose If-Match guards it: a budget that is raised lets a run go on (H5).
-                if has("budget") {
-                    session.head = edge.ledger.set_budget(&at, budget.unwrap_or_default()).await?;
-                }
-                return Ok(shown(&edge, StatusCode::OK, &session));
-            }
-            Patched::Stale(_) => {} // somebody else's change came between: look again
-        }
-    }
-    Err(keel_ledger::LedgerError::Busy.into())
+    let named = |name: &str| body.object().contains_key(name);
+    let tags = headers.get(header::IF_MATCH).map(|tags| tags.to_str().unwrap_or(""));
+    let patch = SessionPatch {
+        title: named("title").then_some(bounded(&body, "title", caps::TITLE_BYTES)?.map(str::to_owned)),
+        model: named("model").then_some(bounded(&body, "model", caps::MODEL_BYTES)?.map(str::to_owned)),
+        system: named("system").then_some(bounded(&body, "system", caps::SYSTEM_BYTES)?.map(str::to_owned)),
+        metadata: named("metadata").then_some(metadata(&body)?),
+        plugins: named("plugins").then_some(plugins(&body)?),
+        budget: named("budget").then_some(budget(&body)?.unwrap_or_default()),
+        only_at: tags.and_then(if_match),
+    };
+    Ok(shown(&edge, StatusCode::OK, &edge.ledger.patch(&at, &patch).await?))
 }
 
 /// `POST /v1/sessions/{id}/close`
 pub(crate) async fn close(State(edge): State<Edge>, At(at): At) -> Result<Response, Problem> {
-    edge.ledger.close_all(&edge.rows, &at).await?;
+    edge.ledger.close(&at).await?;
     show(State(edge), At(at)).await
 }
 
@@ -226,7 +187,7 @@ pub(crate) async fn list(
     let mut sessions = Vec::new();
     let mut looked_at = 0;
     loop {
-        let page = edge.rows.list(&caller.tenant, after.as_deref(), limit - sessions.len()).await?;
+        let page = edge.tenants.sessions(&caller.tenant, after.as_deref(), limit - sessions.len()).await?;
         looked_at += page.sessions.len();
         after = page.next;
         sessions.extend(page.sessions.into_iter().filter(|session| {

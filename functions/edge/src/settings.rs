@@ -53,7 +53,7 @@ pub(crate) async fn budget(
     query.only(&[])?;
     let budget = edge.settings.budget(&caller.tenant).await?.unwrap_or_default();
     let month = month(edge.ledger.env().now());
-    let spent = edge.rows.spent(&caller.tenant, &month).await?;
+    let spent = edge.tenants.spent(&caller.tenant, &month).await?;
     let spent = json!({ "tokens": spent.tokens, "costUsd": spent.usd() });
     Ok(Json(json!({ "budget": budget, "month": month, "spent": spent })))
 }

@@ -12,8 +12,7 @@ use crate::{Edge, view};
 pub(crate) async fn list(State(edge): State<Edge>, At(at): At, query: Query) -> Result<Json<Value>, Problem> {
     query.only(&[])?;
     edge.ledger.head(&at).await?;
-    let children = edge.rows.children(&at).await?;
-    let sessions = edge.rows.sessions(&children).await?;
+    let sessions = edge.ledger.children(&at).await?;
     let now = edge.ledger.env().now();
     let rows: Vec<Value> =
         sessions.iter().map(|session| view::session(session, now, edge.ledger.lease_ms())).collect();

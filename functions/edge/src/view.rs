@@ -2,34 +2,33 @@
 
 use keel_kernel::budget::Budget;
 use keel_kernel::event::Spent;
-use keel_kernel::{Head, Millis, RunStatus};
-use keel_ledger::sessions::{Meta, Session};
+use keel_kernel::{Head, Millis, RunStatus, Session};
 use serde_json::{Map, Value, json};
 
 /// The session's row.
 pub(crate) fn session(session: &Session, now: Millis, lease_ms: u64) -> Value {
-    let Session { meta, head } = session;
+    let Session { description, head } = session;
     let mut view = Map::new();
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
             view.insert(name.to_owned(), value);
         }
     };
-    put("sessionId", Some(json!(meta.session_id)));
-    put("title", meta.title.as_ref().map(|v| json!(v)));
-    put("model", meta.model.as_ref().map(|v| json!(v)));
-    put("system", meta.system.as_ref().map(|v| json!(v)));
-    put("metadata", meta.metadata.as_ref().map(|v| json!(v)));
-    put("plugins", meta.plugins.as_ref().map(|v| json!(v)));
-    put("parent", meta.child_of.as_ref().map(|of| json!(of.parent)));
-    put("root", meta.child_of.as_ref().map(|of| json!(of.root)));
-    put("depth", meta.child_of.as_ref().map(|of| json!(of.depth)));
-    put("toolCallId", meta.child_of.as_ref().map(|of| json!(of.tool_call_id)));
-    put("stateOwner", Some(json!(meta.state_owner)));
-    put("backend", meta.backend.as_ref().map(|v| json!(v)));
-    put("externalRef", meta.external_ref.as_ref().map(|v| json!(v)));
-    put("createdAt", Some(json!(meta.created())));
-    put("revision", Some(json!(meta.revision)));
+    put("sessionId", Some(json!(description.session_id)));
+    put("title", description.title.as_ref().map(|v| json!(v)));
+    put("model", description.model.as_ref().map(|v| json!(v)));
+    put("system", description.system.as_ref().map(|v| json!(v)));
+    put("metadata", description.metadata.as_ref().map(|v| json!(v)));
+    put("plugins", description.plugins.as_ref().map(|v| json!(v)));
+    put("parent", description.child_of.as_ref().map(|of| json!(of.parent)));
+    put("root", description.child_of.as_ref().map(|of| json!(of.root)));
+    put("depth", description.child_of.as_ref().map(|of| json!(of.depth)));
+    put("toolCallId", description.child_of.as_ref().map(|of| json!(of.tool_call_id)));
+    put("stateOwner", Some(json!(description.state_owner)));
+    put("backend", description.backend.as_ref().map(|v| json!(v)));
+    put("externalRef", description.external_ref.as_ref().map(|v| json!(v)));
+    put("createdAt", Some(json!(description.created())));
+    put("revision", Some(json!(description.revision)));
     put("status", Some(json!(status(head))));
     put("seq", Some(json!(head.ledger.seq)));
     put("unanswered", Some(json!(head.ledger.unanswered)));
@@ -86,9 +85,4 @@ pub(crate) fn run(head: &Head) -> Value {
         view["notBefore"] = json!(run.not_before);
     }
     view
-}
-
-/// The row's entity tag: its description's revision. Runs and events do not change it, so a PATCH does not race them.
-pub(crate) fn etag(meta: &Meta) -> String {
-    format!("\"{}\"", meta.revision)
 }

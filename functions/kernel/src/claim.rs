@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use keel_kernel::run::claimable;
 use keel_kernel::{Event, Millis, OwnerId, Seq, SessionId, TenantId};
-use keel_ledger::dynamo::keys::DUE_SHARDS;
+use keel_ledger::keys::DUE_SHARDS;
 use keel_ledger::port::Consistency;
 use keel_ledger::{Claimed, SessionKey};
 use keel_web::{Body, Caller, Problem};
@@ -48,7 +48,7 @@ pub(crate) async fn claim(
     let only = session.map(|session| SessionKey { tenant: caller.tenant.clone(), session });
     loop {
         if let Some((at, claimed)) = look(&owners, &caller.tenant, only.as_ref(), &owner).await? {
-            return answer(&owners, &at, &claimed).await;
+            return claimed_run(&owners, &at, &claimed).await;
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -73,7 +73,7 @@ async fn look(
     let first = owners.ledger.env().pick(0..=u64::from(DUE_SHARDS - 1));
     let (mut shard, mut after, mut ended) = (u8::try_from(first).unwrap_or(0), None, 0);
     for _ in 0..PAGES {
-        let page = owners.rows.due(shard, Millis(u64::MAX), PAGE, after).await?;
+        let page = owners.ledger.due(shard, Millis(u64::MAX), PAGE, after).await?;
         for (at, head) in page.sessions {
             if at.tenant == *tenant
                 && claimable(&head, owners.ledger.env().now()).is_ok()
@@ -104,13 +104,13 @@ struct Won {
     has_more: bool,
 }
 
-async fn answer(owners: &Owners, at: &SessionKey, claimed: &Claimed) -> Result<Response, Problem> {
-    let session = owners.rows.session(at).await?.ok_or_else(Problem::no_session)?;
+async fn claimed_run(owners: &Owners, at: &SessionKey, claimed: &Claimed) -> Result<Response, Problem> {
+    let described = owners.ledger.description(at).await?.ok_or_else(Problem::no_session)?;
     let page = owners.ledger.events(at, Seq::ZERO, EVENTS, Consistency::Strong).await?;
-    let meta = &session.meta;
     Ok(Json(Won {
         session: json!({
-            "sessionId": at.session, "model": meta.model, "system": meta.system, "metadata": meta.metadata,
+            "sessionId": at.session, "model": described.model, "system": described.system,
+            "metadata": described.metadata,
         }),
         lease: lease::view(&claimed.token, &claimed.head),
         head: lease::head(&claimed.head),

@@ -9,7 +9,6 @@ pub mod sweep;
 use axum::Router;
 use axum::routing::post;
 use keel_ledger::Ledger;
-use keel_ledger::dynamo::Dynamo;
 use keel_web::service::gated;
 use keel_web::{Auth, Scope};
 
@@ -18,8 +17,6 @@ use keel_web::{Auth, Scope};
 pub struct Owners {
     /// The ledger's verbs.
     pub ledger: Ledger,
-    /// Sessions as described, the index of due runs, partials.
-    pub rows: Dynamo,
     /// Who calls.
     pub auth: Auth,
 }

@@ -7,6 +7,6 @@ use keel_web::service::finish;
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
     let setup = Setup::from_env().await?;
-    let owners = Owners { ledger: setup.ledger(), rows: setup.dynamo.clone(), auth: setup.auth() };
+    let owners = Owners { ledger: setup.ledger(), auth: setup.auth() };
     lambda_http::run(behind_gateway(finish(router(owners)))).await
 }

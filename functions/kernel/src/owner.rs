@@ -2,9 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
+use keel_kernel::partial::PartialChunk;
 use keel_kernel::run::Outcome;
 use keel_kernel::{DedupeKey, Fault, KeyName, Kind, NewEvent, Payload, Refusal};
-use keel_ledger::dynamo::PartialChunk;
 use keel_web::params::At;
 use keel_web::{Body, Problem};
 use serde_json::{Map, Value, json};
@@ -17,8 +17,6 @@ const BACKOFF_MAX_MS: u64 = 3_600_000;
 const BACKOFF_MS: u64 = 2_000;
 /// The longest partial, in bytes.
 const DELTA_MAX: usize = 64 * 1024;
-/// Keys an event may name (I1 says which of them its kind takes).
-const KEY_NAMES: [KeyName; 3] = [KeyName::RequestId, KeyName::GenerationId, KeyName::ToolCallId];
 
 /// `POST …/lease/renew` `{lease}`
 pub(crate) async fn renew(
@@ -67,10 +65,10 @@ pub(crate) async fn commit(
 fn read_events(body: &Body) -> Result<Vec<NewEvent>, Problem> {
     let events = body.optional("events", "must be an array", Value::as_array)?;
     let events = events.ok_or_else(|| Problem::member("/events", "is required"))?;
-    let read = |(at, event): (usize, &Value)| {
+    let read = |(index, event): (usize, &Value)| {
         read_event(event).map_err(|refusal| match refusal {
             Refusal::Invalid { rule, fault } => {
-                Refusal::Invalid { rule, fault: fault.under(&format!("/events/{at}")) }.into()
+                Refusal::Invalid { rule, fault: fault.under(&format!("/events/{index}")) }.into()
             }
             other => Problem::from(other),
         })
@@ -84,8 +82,7 @@ fn read_event(event: &Value) -> Result<NewEvent, Refusal> {
     let kind =
         event.get("kind").and_then(Value::as_str).ok_or_else(|| invalid("/kind", "must be a string"))?;
     let kind = Kind::parse(kind)?;
-    let known =
-        |name: &str| ["kind", "payload"].contains(&name) || KEY_NAMES.iter().any(|key| key.as_str() == name);
+    let known = |name: &str| ["kind", "payload"].contains(&name) || KeyName::parse(name).is_some();
     if let Some(name) = event.keys().find(|name| !known(name)) {
         return Err(Refusal::Invalid {
             rule: keel_kernel::Rule("V6"),
@@ -99,7 +96,7 @@ fn read_event(event: &Value) -> Result<NewEvent, Refusal> {
 /// I1: at most one key, and the kind's own; another one is refused even beside it.
 fn read_key(event: &Map<String, Value>, kind: Kind) -> Result<Option<(KeyName, DedupeKey)>, Refusal> {
     let mut key = None;
-    for name in KEY_NAMES {
+    for name in KeyName::ALL {
         let Some(value) = event.get(name.as_str()) else { continue };
         if kind.key_name() != Some(name) {
             return Err(Refusal::KeyNotAllowed { kind, given: name });
@@ -138,11 +135,7 @@ pub(crate) async fn partial(
         text: delta.unwrap_or_default().to_owned(),
         dead: body.text("dead")?.map(str::to_owned),
     };
-    let head = owners.ledger.head(&at).await?;
-    head.check_open()?;
-    head.check_lease(&token)?; // a fenced owner says nothing to readers either
-    owners.rows.put_partial(&at, owners.ledger.env().now(), &chunk).await?;
-    owners.ledger.notifier().notify(&at);
+    owners.ledger.publish_partial(&at, None, &token, &chunk).await?;
     Ok(Json(json!({ "index": chunk.index })))
 }
 

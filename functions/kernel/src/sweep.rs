@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use keel_env::metric;
 use keel_kernel::Millis;
 use keel_kernel::run::{self, Sweep};
-use keel_ledger::dynamo::keys::DUE_SHARDS;
-use keel_ledger::dynamo::{DuePlace, Dynamo};
-use keel_ledger::{Ledger, StoreError};
+use keel_ledger::keys::DUE_SHARDS;
+use keel_ledger::port::DuePlace;
+use keel_ledger::{Ledger, LedgerError};
 
 /// Sessions on one page of the index.
 const PAGE: usize = 200;
@@ -31,7 +31,6 @@ pub struct Swept {
 /// Sweeps, call by call.
 pub struct Sweeper {
     ledger: Ledger,
-    rows: Dynamo,
     pages: usize,
     place: Mutex<Place>,
 }
@@ -45,10 +44,10 @@ struct Place {
 
 impl Sweeper {
     /// A sweeper that begins at some partition, so that many short-lived ones together see all of them.
-    pub fn new(ledger: Ledger, rows: Dynamo) -> Self {
+    pub fn new(ledger: Ledger) -> Self {
         let shard = ledger.env().pick(0..=u64::from(DUE_SHARDS - 1));
         let place = Place { shard: u8::try_from(shard).unwrap_or(0), after: None };
-        Self { ledger, rows, pages: PAGES, place: Mutex::new(place) }
+        Self { ledger, pages: PAGES, place: Mutex::new(place) }
     }
 
     /// The same with another bound, in pages of 200 sessions a call.
@@ -58,22 +57,22 @@ impl Sweeper {
     }
 
     /// Looks at what is due now.
-    pub async fn sweep(&self) -> Result<Swept, StoreError> {
+    pub async fn sweep(&self) -> Result<Swept, LedgerError> {
         self.look(self.ledger.env().now(), self.pages).await
     }
 
     /// Looks at everything that will ever be due, with a hint for later where a lease or a backoff still runs: for a
     /// process that starts where another was killed, and knows that its hints died with it.
-    pub async fn recover(&self) -> Result<Swept, StoreError> {
+    pub async fn recover(&self) -> Result<Swept, LedgerError> {
         self.look(Millis(u64::MAX), usize::MAX).await
     }
 
-    async fn look(&self, due: Millis, pages: usize) -> Result<Swept, StoreError> {
+    async fn look(&self, due: Millis, pages: usize) -> Result<Swept, LedgerError> {
         let mut place = self.place.lock().clone();
         let mut swept = Swept { more: true, ..Swept::default() };
         let mut ended = 0;
         for _ in 0..pages {
-            let page = self.rows.due(place.shard, due, PAGE, place.after.take()).await?;
+            let page = self.ledger.due(place.shard, due, PAGE, place.after.take()).await?;
             for (at, head) in page.sessions {
                 swept.looked_at += 1;
                 swept.hinted += usize::from(self.hint(&at, &head, due).await);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use keel_embedded::{Dispatch, Embedded, tables};
 use keel_env::{Env as _, SystemEnv};
 use keel_fn_kernel::{Owners, router};
-use keel_kernel::{Head, Payload, SessionId, StateOwner, TenantId};
+use keel_kernel::budget::Budget;
+use keel_kernel::{Payload, SessionDescription, SessionId, TenantId};
 use keel_lambda::behind_gateway;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::{ApiKeyRow, Meta};
-use keel_ledger::{Ledger, LedgerConfig, SessionKey};
+use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::{Ledger, LedgerConfig, SessionKey, TenantStore};
 use keel_web::auth::{ApiKey, Auth};
 use keel_web::service::finish;
 use lambda_http::Adapter;
@@ -25,13 +26,14 @@ const KEY: &str = "keel_acme.invoker_not-a-secret";
 async fn owners() -> Owners {
     let embedded = Embedded::memory().expect("a store in memory").with_dispatch(Dispatch::Inline);
     tables::create_missing(&embedded.client(), "").await.expect("an empty store takes the tables");
-    let rows = Dynamo::new(embedded.client(), Tables::with_prefix(""));
+    let tables = Dynamo::new(embedded.client(), Tables::with_prefix(""));
+    let tenants = TenantStore::new(tables.clone());
     let key = ApiKey::parse(KEY).expect("a key");
     let row = ApiKeyRow { hash: key.hash(), scopes: vec!["owner".to_owned()], created_ms: 1 };
     let tenant = TenantId::parse("acme").expect("a name");
-    rows.put_api_key(&tenant, &key.id, &row).await.expect("it is written");
+    tenants.put_api_key(&tenant, &key.id, &row).await.expect("it is written");
     let (hints, _) = LocalHints::channel();
-    let (store, env) = (Arc::new(rows.clone()), Arc::new(SystemEnv));
+    let (store, env) = (Arc::new(tables), Arc::new(SystemEnv));
     let ledger = Ledger::new(
         store,
         Arc::new(hints),
@@ -39,7 +41,7 @@ async fn owners() -> Owners {
         env,
         LedgerConfig { lease_ms: 0, ..LedgerConfig::default() },
     );
-    Owners { ledger, rows: rows.clone(), auth: Auth::new(rows) }
+    Owners { ledger, auth: Auth::new(tenants) }
 }
 
 /// The payload of an invocation, as `aws lambda invoke` sends it.
@@ -83,8 +85,8 @@ async fn c2_a_run_whose_owner_died_is_claimed_without_its_sessions_name() {
         tenant: TenantId::parse("acme").expect("a name"),
         session: SessionId::parse("left").expect("a name"),
     };
-    let meta = Meta::native(at.session.clone(), SystemEnv.now());
-    owners.rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("it is new");
+    let description = SessionDescription::native(at.session.clone(), SystemEnv.now());
+    owners.ledger.create(&at, &description, Budget::default()).await.expect("it is new");
     let payload = Payload::from_value(&json!({ "text": "hello" })).expect("strict JSON");
     owners.ledger.input(&at, payload, None).await.expect("an input commits");
     for epoch in 1..=2 {

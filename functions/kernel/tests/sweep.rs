@@ -6,11 +6,11 @@ use std::sync::Arc;
 use keel_embedded::{Dispatch, Embedded, tables};
 use keel_env::{Env, SystemEnv};
 use keel_fn_kernel::sweep::{Sweeper, Swept};
-use keel_kernel::{Head, Millis, OwnerId, Payload, SessionId, StateOwner, TenantId, caps};
+use keel_kernel::budget::Budget;
+use keel_kernel::{Millis, OwnerId, Payload, SessionDescription, SessionId, TenantId, caps};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::Meta;
 use keel_ledger::{Ledger, LedgerConfig, SessionKey};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -33,7 +33,7 @@ impl Env for Later {
 }
 
 struct World {
-    rows: Dynamo,
+    tables: Dynamo,
     hints: LocalHints,
     hinted: UnboundedReceiver<Hint>,
 }
@@ -42,14 +42,14 @@ impl World {
     async fn new() -> Self {
         let embedded = Embedded::memory().expect("a store in memory").with_dispatch(Dispatch::Inline);
         tables::create_missing(&embedded.client(), "").await.expect("an empty store takes the tables");
-        let rows = Dynamo::new(embedded.client(), Tables::with_prefix(""));
+        let tables = Dynamo::new(embedded.client(), Tables::with_prefix(""));
         let (hints, hinted) = LocalHints::channel();
-        Self { rows, hints, hinted }
+        Self { tables, hints, hinted }
     }
 
     fn ledger(&self, later_ms: u64) -> Ledger {
         let config = LedgerConfig { lease_ms: 10_000, ..LedgerConfig::default() };
-        let (store, hints) = (Arc::new(self.rows.clone()), Arc::new(self.hints.clone()));
+        let (store, hints) = (Arc::new(self.tables.clone()), Arc::new(self.hints.clone()));
         Ledger::new(store, hints, CommitNotifier::none(), Arc::new(Later(later_ms)), config)
     }
 
@@ -59,11 +59,11 @@ impl World {
             tenant: TenantId::parse("acme").expect("a name"),
             session: SessionId::parse(name).expect("a name"),
         };
-        let meta: Meta = serde_json::from_value(json!({
+        let description: SessionDescription = serde_json::from_value(json!({
             "sessionId": name, "stateOwner": "native", "maxAttempts": 3, "createdMs": 1, "revision": 1, "digest": "d",
         }))
         .expect("a description");
-        self.rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("it is new");
+        self.ledger(0).create(&at, &description, Budget::default()).await.expect("it is new");
         let payload = Payload::from_value(&json!({ "text": "hello" })).expect("strict JSON");
         self.ledger(0).input(&at, payload, None).await.expect("an input commits");
         self.lost();
@@ -84,9 +84,9 @@ fn owner() -> OwnerId {
 async fn r6_a_pending_run_whose_hint_was_lost_is_hinted_after_its_grace() {
     let mut world = World::new().await;
     world.pending("one").await;
-    let early = Sweeper::new(world.ledger(caps::PENDING_GRACE_MS - 1_000), world.rows.clone());
+    let early = Sweeper::new(world.ledger(caps::PENDING_GRACE_MS - 1_000));
     assert_eq!(early.sweep().await.expect("it reads"), Swept::default());
-    let late = Sweeper::new(world.ledger(caps::PENDING_GRACE_MS + 1_000), world.rows.clone());
+    let late = Sweeper::new(world.ledger(caps::PENDING_GRACE_MS + 1_000));
     assert_eq!(late.sweep().await.expect("it reads"), Swept { looked_at: 1, hinted: 1, more: false });
     assert_eq!(world.lost(), ["one"]);
 }
@@ -97,7 +97,7 @@ async fn s5_a_run_whose_owner_died_is_hinted_when_its_lease_ends_and_not_before(
     let at = world.pending("one").await;
     world.ledger(0).claim(&at, &owner()).await.expect("it writes").expect("it is pending");
     for (later, hinted) in [(9_000, 0), (11_000, 1)] {
-        let swept = Sweeper::new(world.ledger(later), world.rows.clone()).sweep().await.expect("it reads");
+        let swept = Sweeper::new(world.ledger(later)).sweep().await.expect("it reads");
         assert_eq!(swept.hinted, hinted, "{later} ms later");
     }
 }
@@ -112,7 +112,7 @@ async fn r6_a_sweep_goes_on_where_it_stopped() {
         all.insert(name);
     }
     let ledger = world.ledger(caps::PENDING_GRACE_MS + 1_000);
-    let sweeper = Sweeper::new(ledger, world.rows.clone()).with_pages(3);
+    let sweeper = Sweeper::new(ledger).with_pages(3);
     let mut hinted = BTreeSet::new();
     let mut calls = 0;
     // Sixteen partitions, three pages a call: six calls see every one.
@@ -131,7 +131,7 @@ async fn r6_recovery_hints_at_once_what_waits_and_later_what_is_leased() {
     world.pending("waits").await;
     let leased = world.pending("leased").await;
     world.ledger(0).claim(&leased, &owner()).await.expect("it writes").expect("it is pending");
-    let swept = Sweeper::new(world.ledger(0), world.rows.clone()).recover().await.expect("it reads");
+    let swept = Sweeper::new(world.ledger(0)).recover().await.expect("it reads");
     assert_eq!((swept.looked_at, swept.hinted), (2, 2));
     assert_eq!(world.lost(), ["waits"]);
     tokio::time::sleep(std::time::Duration::from_secs(11)).await;

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use keel_env::metric;
 use keel_kernel::decision::{Decision, DecisionState};
 use keel_kernel::event::Facts;
-use keel_kernel::{DedupeKey, Epoch, Event, Head, Kind, Seq};
-use keel_ledger::dynamo::PartialChunk;
+use keel_kernel::partial::{Chunk, PartialChunk, PartialReader};
+use keel_kernel::{DedupeKey, Event, Head, Kind, Seq};
 use keel_ledger::notifier::CommitSubscription;
 use keel_ledger::port::{Consistency, EventPage};
 use keel_ledger::{LedgerError, SessionKey};
@@ -43,7 +43,7 @@ pub(crate) struct Feed {
     streams: Streams,
     looks: Arc<Looks>,
     at: SessionKey,
-    ear: CommitSubscription,
+    commits: CommitSubscription,
     drain: watch::Receiver<bool>,
     cursor: Seq,
     partials: Option<Partials>,
@@ -55,9 +55,10 @@ pub(crate) struct Feed {
     live_at: Instant,
     opened: Instant,
     ends: Instant,
-    spoke: Instant,
-    /// When the session said something last.
-    heard: Instant,
+    /// When bytes were sent last.
+    sent_at: Instant,
+    /// When the session had something new last.
+    news_at: Instant,
     sent: usize,
     pace: Pace,
     failures: u32,
@@ -72,7 +73,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn heard(&mut self, event: &Event) {
+    fn take(&mut self, event: &Event) {
         match Facts::read(event.kind, &event.payload) {
             Ok(Facts::Assistant(message)) if !message.failed => {
                 self.open.extend(message.calls.into_iter().map(|call| call.id));
@@ -102,62 +103,10 @@ enum State {
     Over,
 }
 
-/// Where a reader is among the token frames.
+/// A reader's place among the token frames, and what it may show of them (R3a).
 struct Partials {
     after: String,
-    /// The generation being read.
-    reading: Option<Reading>,
-    /// A generation whose owner was replaced before it ended: dead, unless the ledger turns out to hold it.
-    orphan: Option<Reading>,
-    /// Its final text was delivered: what is left of it is old news.
-    committed: Option<String>,
-}
-
-/// A generation, as far as it was read.
-struct Reading {
-    epoch: Epoch,
-    generation: String,
-    next: u32,
-    /// It was shown, and neither its message nor its death was.
-    open: bool,
-}
-
-impl Reading {
-    /// R3a: an owner that was killed could not say so itself.
-    fn dies(&mut self, out: &mut BytesMut) {
-        if std::mem::take(&mut self.open) {
-            let (epoch, generation, index) = (self.epoch, self.generation.clone(), self.next);
-            let dead = Some("lost".to_owned());
-            frame::partial(out, &PartialChunk { epoch, generation, index, text: String::new(), dead });
-        }
-    }
-}
-
-impl Partials {
-    /// An owner's event: what was said under an earlier epoch, or under a run that it ends, can end no other way now.
-    fn heard(&mut self, event: &Event, out: &mut BytesMut) {
-        let generation = match event.kind {
-            Kind::AssistantMessage => event.payload.get("generationId").and_then(|id| id.as_str()),
-            _ => None,
-        };
-        for reading in self.orphan.iter_mut().chain(&mut self.reading) {
-            if generation.is_some_and(|generation| generation == reading.generation) {
-                reading.open = false;
-            } else if event.epoch > Some(reading.epoch)
-                || (event.kind == Kind::RunFinished && event.epoch == Some(reading.epoch))
-            {
-                reading.dies(out);
-            }
-        }
-        if generation.is_some() {
-            self.committed = generation.map(str::to_owned);
-        }
-    }
-
-    /// Whether a generation seems to have died, and only the ledger can tell.
-    fn in_doubt(&self) -> bool {
-        self.orphan.as_ref().is_some_and(|orphan| orphan.open)
-    }
+    reader: PartialReader,
 }
 
 /// What a reader asked for.
@@ -177,12 +126,12 @@ impl Feed {
         wanted: Wanted,
         deadline: Option<Instant>,
     ) -> Result<Feed, Problem> {
-        let ear = streams.ledger.notifier().subscribe(&at);
+        let commits = streams.ledger.notifier().subscribe(&at);
         let partials = match wanted.partials {
             false => None,
             true => {
-                let after = streams.rows.partials_from_now(&at).await?;
-                Some(Partials { after, reading: None, orphan: None, committed: None })
+                let after = streams.ledger.partials_from_now(&at).await?;
+                Some(Partials { after, reader: PartialReader::default() })
             }
         };
         let now = Instant::now();
@@ -195,15 +144,15 @@ impl Feed {
             live_at: now,
             opened: now,
             ends,
-            spoke: now,
-            heard: now,
+            sent_at: now,
+            news_at: now,
             sent: 0,
             failures: 0,
             state: State::New,
             streams,
             looks,
             at,
-            ear,
+            commits,
             cursor: wanted.after,
             partials,
             until_settled: wanted.until_settled,
@@ -253,11 +202,11 @@ impl Feed {
                     }
                 }
             }
-            if out.is_empty() && self.spoke.elapsed() >= HEARTBEAT {
+            if out.is_empty() && self.sent_at.elapsed() >= HEARTBEAT {
                 frame::heartbeat(&mut out);
             }
             if !out.is_empty() {
-                self.spoke = Instant::now();
+                self.sent_at = Instant::now();
                 self.sent += out.len();
                 return Some(out.freeze());
             }
@@ -275,27 +224,30 @@ impl Feed {
     async fn look(&mut self, out: &mut BytesMut) -> Result<bool, Problem> {
         // Token frames first: once a message is committed, what is left of its frames is old news.
         self.look_for_partials(out).await?;
-        let in_doubt = self.partials.as_ref().is_some_and(Partials::in_doubt);
+        let in_doubt = self.partials.as_ref().is_some_and(|partials| partials.reader.is_in_doubt());
         let page = if in_doubt {
             Arc::new(Box::pin(self.page(Consistency::Strong)).await?)
         } else {
             let place = (self.at.clone(), self.cursor);
-            self.looks.events.ask(place, || self.page(Consistency::Eventual)).await?
+            self.looks.events.run(place, || self.page(Consistency::Eventual)).await?
         };
         for event in &page.events {
             if let Some(partials) = &mut self.partials {
-                partials.heard(event, out);
+                for dead in partials.reader.committed(event) {
+                    frame::partial(out, &dead);
+                }
             }
-            self.waiting.heard(event);
+            self.waiting.take(event);
             frame::committed(out, event);
             self.cursor = event.seq;
             self.live |= event.kind == Kind::UserMessage;
         }
-        if let Some(orphan) = self.partials.as_mut().and_then(|partials| partials.orphan.as_mut())
+        if let Some(partials) = &mut self.partials
             && in_doubt
             && !page.has_more
+            && let Some(dead) = partials.reader.conclude()
         {
-            orphan.dies(out); // its owner is fenced, and the ledger as of now does not hold it
+            frame::partial(out, &dead);
         }
         if !page.has_more {
             Box::pin(self.look_for_decisions(out)).await?;
@@ -309,8 +261,8 @@ impl Feed {
             self.live_at = Instant::now();
         }
         if !out.is_empty() {
-            self.pace.heard();
-            self.heard = Instant::now();
+            self.pace.news();
+            self.news_at = Instant::now();
         }
         Ok(page.has_more)
     }
@@ -320,8 +272,8 @@ impl Feed {
         for call in self.waiting.due(Instant::now()) {
             let id = Decision::id_of(&self.at.session, &call);
             // What a stream sees may be a moment old: it asks again.
-            let read = || self.streams.rows.decision(&self.at, &id, Consistency::Eventual);
-            let found = self.looks.decisions.ask((self.at.clone(), id.clone()), read).await?;
+            let read = || self.streams.ledger.decision(&self.at, &id, Consistency::Eventual);
+            let found = self.looks.decisions.run((self.at.clone(), id.clone()), read).await?;
             let Some(decision) = &*found else { continue };
             let now = self.streams.ledger.env().now();
             if matches!(decision.state(now), DecisionState::Open(_)) {
@@ -337,34 +289,20 @@ impl Feed {
     }
 
     async fn head(&self) -> Result<Head, Problem> {
-        self.streams.rows.head_eventual(&self.at).await?.ok_or_else(Problem::no_session)
+        self.streams.ledger.head_eventual(&self.at).await?.ok_or_else(Problem::no_session)
     }
 
     async fn look_for_partials(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         let Some(partials) = &mut self.partials else { return Ok(()) };
-        let read = || self.streams.rows.partials(&self.at, &partials.after);
-        let chunks = self.looks.partials.ask((self.at.clone(), partials.after.clone()), read).await?;
-        for (sk, chunk) in chunks.iter() {
-            let reading = partials.reading.take_if(|reading| reading.generation == chunk.generation);
-            let is_next = chunk.index == reading.as_ref().map_or(0, |reading| reading.next);
-            // A hole closes with the next look, or never; only the last chunk of a dead generation may follow one.
-            if !is_next && chunk.dead.is_none() {
-                partials.reading = reading.or(partials.reading.take());
-                break;
+        let read = || self.streams.ledger.partials(&self.at, &partials.after);
+        let chunks = self.looks.partials.run((self.at.clone(), partials.after.clone()), read).await?;
+        for (place, chunk) in chunks.iter() {
+            match partials.reader.take(chunk) {
+                Chunk::Hole => break,
+                Chunk::Old => {}
+                Chunk::Show => frame::partial(out, chunk),
             }
-            if let Some(before) = partials.reading.take()
-                && before.epoch < chunk.epoch
-            {
-                partials.orphan = Some(before);
-            }
-            partials.after.clone_from(sk);
-            let is_news = partials.committed.as_deref() != Some(&chunk.generation);
-            let open = is_news && chunk.dead.is_none();
-            if is_news {
-                frame::partial(out, chunk);
-            }
-            let (epoch, generation, next) = (chunk.epoch, chunk.generation.clone(), chunk.index + 1);
-            partials.reading = Some(Reading { epoch, generation, next, open });
+            partials.after.clone_from(place);
         }
         Ok(())
     }
@@ -383,13 +321,13 @@ impl Feed {
 
     /// Waits for a commit, for the drain, or until it is time to look again.
     async fn wait(&mut self) {
-        let pause = self.pace.next(self.live, self.heard.elapsed());
+        let pause = self.pace.next(self.live, self.news_at.elapsed());
         let look = Duration::from_millis(self.streams.ledger.env().pick(pause));
         let look =
             look.min(self.ends.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
         tokio::select! {
             biased;
-            () = self.ear.wait(look) => {}
+            () = self.commits.wait(look) => {}
             // A drain that comes now ends the wait; one whose sender is gone never comes.
             _ = self.drain.wait_for(|drain| *drain) => {}
         }

@@ -4,8 +4,8 @@
 
 use bytes::{BufMut as _, BytesMut};
 use keel_kernel::decision::Decision;
+use keel_kernel::partial::PartialChunk;
 use keel_kernel::{Event, Millis};
-use keel_ledger::dynamo::PartialChunk;
 use serde_json::json;
 
 /// When a client that lost its stream comes back, in milliseconds.

@@ -21,7 +21,6 @@ use axum::routing::get;
 use futures_util::stream;
 use http::{HeaderMap, header};
 use keel_ledger::Ledger;
-use keel_ledger::dynamo::Dynamo;
 use keel_web::params::{At, Query};
 use keel_web::service::gated;
 use keel_web::{Auth, Problem, Scope, cursor};
@@ -72,8 +71,6 @@ pub struct Deadline(pub Instant);
 pub struct Streams {
     /// The ledger's verbs.
     pub ledger: Ledger,
-    /// Partials.
-    pub rows: Dynamo,
     /// Who calls.
     pub auth: Auth,
     /// How long and how often.

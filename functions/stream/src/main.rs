@@ -25,7 +25,6 @@ async fn main() -> Result<(), lambda_http::Error> {
     let shutdown = Shutdown::announced().await;
     let streams = Streams {
         ledger: setup.ledger(),
-        rows: setup.dynamo.clone(),
         auth: setup.auth(),
         config: StreamConfig::default(),
         drain: shutdown.drain(),

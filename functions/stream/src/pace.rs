@@ -23,7 +23,7 @@ impl Pace {
     }
 
     /// The last look found something.
-    pub fn heard(&mut self) {
+    pub fn news(&mut self) {
         self.last_ms = self.config.look_live_ms.0;
     }
 
@@ -59,7 +59,7 @@ mod tests {
         let pauses: Vec<_> = (0..12).map(|_| pace.next(false, Duration::ZERO)).collect();
         assert_eq!((&pauses[0], &pauses[11]), (&(75..=125), &(2_000..=2_000)));
         assert!(pauses.is_sorted_by_key(|pause| *pause.start()));
-        pace.heard();
+        pace.news();
         assert_eq!(pace.next(false, Duration::ZERO), 75..=125);
     }
 }

@@ -1,4 +1,4 @@
-//! Looks that readers take together: where many ask the same at the same time, one asks the store for all.
+//! One read for many readers: where many ask the same at the same time, one asks the store for all.
 //!
 //! An answer goes only to those who asked before its read began, so nobody gets less than a read of its own would give:
 //! who is woken by a commit sees that commit.
@@ -25,13 +25,13 @@ impl<K, T> Default for SingleFlight<K, T> {
 
 impl<K: Eq + Hash + Clone, T> SingleFlight<K, T> {
     /// Boxed: who waits for another's answer keeps no room for a call of its own.
-    pub(crate) async fn ask<E, F>(&self, key: K, read: impl FnOnce() -> F) -> Result<Arc<T>, E>
+    pub(crate) async fn run<E, F>(&self, key: K, read: impl FnOnce() -> F) -> Result<Arc<T>, E>
     where
         F: Future<Output = Result<T, E>>,
     {
         let asked = self.draw();
-        let seat = self.sit(key);
-        let mut last = seat.slot.lock().await;
+        let participant = self.join(key);
+        let mut last = participant.slot.lock().await;
         if let Some((began, answer)) = &*last
             && *began > asked
         {
@@ -47,21 +47,21 @@ impl<K: Eq + Hash + Clone, T> SingleFlight<K, T> {
         self.numbers.fetch_add(1, Ordering::SeqCst)
     }
 
-    fn sit(&self, key: K) -> Seat<'_, K, T> {
+    fn join(&self, key: K) -> Participant<'_, K, T> {
         let mut slots = self.slots.lock();
         let slot = Arc::clone(slots.entry(key.clone()).or_default());
-        Seat { single_flight: self, key, slot }
+        Participant { single_flight: self, key, slot }
     }
 }
 
-/// Who asks sits here. The last to leave, however it leaves, takes the answer along.
-struct Seat<'a, K: Eq + Hash, T> {
+/// Who waits for the answer. The last to leave, however it leaves, takes the answer along.
+struct Participant<'a, K: Eq + Hash, T> {
     single_flight: &'a SingleFlight<K, T>,
     key: K,
     slot: Arc<Slot<T>>,
 }
 
-impl<K: Eq + Hash, T> Drop for Seat<'_, K, T> {
+impl<K: Eq + Hash, T> Drop for Participant<'_, K, T> {
     fn drop(&mut self) {
         let mut slots = self.single_flight.slots.lock();
         // The map's own and ours: nobody else can come by one without the map.
@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn r6_many_ask_together_and_the_store_is_asked_once_and_nothing_is_left() {
         let (single_flight, store) = (SingleFlight::default(), Store::default());
-        let asks = (0..100).map(|_| single_flight.ask("s", || store.read()));
+        let asks = (0..100).map(|_| single_flight.run("s", || store.read()));
         let answers = join_all(asks).await;
         assert!(answers.iter().all(|answer| **answer.as_ref().unwrap() == 0));
         // The first began before the others asked, so it is not theirs; the second is everybody else's.
@@ -111,11 +111,11 @@ mod tests {
     #[tokio::test]
     async fn r6_who_asks_after_a_commit_sees_it_though_an_older_look_is_under_way() {
         let (single_flight, store) = (SingleFlight::default(), Store::default());
-        let before = single_flight.ask("s", || store.read());
+        let before = single_flight.run("s", || store.read());
         let after = async {
             yield_now().await; // the first look is under way
             store.holds.store(1, Ordering::SeqCst);
-            single_flight.ask("s", || store.read()).await
+            single_flight.run("s", || store.read()).await
         };
         let (before, after) = tokio::join!(before, after);
         assert_eq!((*before.unwrap(), *after.unwrap()), (0, 1));
@@ -126,9 +126,9 @@ mod tests {
         let (single_flight, store) = (SingleFlight::default(), Store::default());
         let gone = tokio::time::timeout(
             std::time::Duration::ZERO,
-            single_flight.ask("s", std::future::pending::<Result<u64, Infallible>>),
+            single_flight.run("s", std::future::pending::<Result<u64, Infallible>>),
         );
-        let (gone, stays) = tokio::join!(gone, single_flight.ask("s", || store.read()));
+        let (gone, stays) = tokio::join!(gone, single_flight.run("s", || store.read()));
         assert!(gone.is_err());
         assert_eq!(*stays.unwrap(), 0);
         assert!(single_flight.slots.lock().is_empty());

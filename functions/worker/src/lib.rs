@@ -18,12 +18,10 @@ use keel_agent::tool::{ToolOutput, ToolSpec};
 use keel_agent::{
     Ended, Ports, RunContext, SessionPort as _, SessionPortError, SettleResult, Signals, Tools,
 };
-use keel_kernel::OwnerId;
 use keel_kernel::event::ToolCall;
 use keel_kernel::run::{NotClaimable, Outcome};
-use keel_ledger::dynamo::Dynamo;
-use keel_ledger::sessions::Meta;
-use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey, StoreError};
+use keel_kernel::{OwnerId, SessionDescription};
+use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey, StoreError, TenantStore};
 use tokio::time::Instant;
 
 pub use resources::{AttemptResources, FixedResources, MissingResources, ResourceSource};
@@ -106,8 +104,8 @@ pub enum WorkerError {
 pub struct Worker {
     /// The ledger's verbs.
     pub ledger: Ledger,
-    /// Sessions as described, partials, glances at heads.
-    pub rows: Dynamo,
+    /// What tenants spent.
+    pub tenants: TenantStore,
     /// What each attempt works with.
     pub resources: Arc<dyn ResourceSource>,
     /// What it may do.
@@ -130,16 +128,11 @@ impl Worker {
             Ok(claimed) => claimed,
             Err(not) => return Ok(Answered::NotClaimed(not)),
         };
-        let meta = self.rows.session(at).await?.map(|session| session.meta);
+        let description = self.ledger.description(at).await?;
         let token = claimed.token.clone();
         let known = Known::new(claimed.head.clone());
-        let session_port = LedgerSessionPort::new(
-            self.ledger.clone(),
-            self.rows.clone(),
-            at.clone(),
-            token.clone(),
-            known.clone(),
-        );
+        let session_port =
+            LedgerSessionPort::new(self.ledger.clone(), at.clone(), token.clone(), known.clone());
         tracing::info!(
             tenant = %at.tenant, session = %at.session, epoch = token.epoch.0,
             attempt = claimed.head.run.attempts, "an attempt begins"
@@ -149,12 +142,12 @@ impl Worker {
         let (signals, told) = tokio::sync::watch::channel(Signals { cancel, ..Signals::default() });
         let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
         let attempt = async {
-            match self.resources.resources(at, meta.as_ref()).await {
+            match self.resources.resources(at, description.as_ref()).await {
                 Ok(resources) => {
                     self.work(
                         at,
                         &claimed,
-                        Equipment { resources, meta, session_port: &session_port, known },
+                        Equipment { resources, description, session_port: &session_port, known },
                         told,
                     )
                     .await
@@ -182,20 +175,20 @@ impl Worker {
         equipment: Equipment<'_>,
         told: tokio::sync::watch::Receiver<Signals>,
     ) -> Result<Ended, WorkerError> {
-        let Equipment { resources, meta, session_port, known } = equipment;
-        let run = self.context(claimed, meta.as_ref(), &resources);
+        let Equipment { resources, description, session_port, known } = equipment;
+        let run = self.context(claimed, description.as_ref(), &resources);
         let tools = WithAgents(&*resources.tools);
         let policies = tools.specs().into_iter().map(|spec| (spec.name, spec.policy)).collect();
         let tenant = match resources.budget {
             None => None,
             Some(budget) => {
                 let month = keel_settings::month(self.ledger.env().now());
-                Some(TenantSpending::new(budget, self.rows.spent(&at.tenant, &month).await?))
+                Some(TenantSpending::new(budget, self.tenants.spent(&at.tenant, &month).await?))
             }
         };
         let waits = SessionWaits::new(
-            (&self.ledger, &self.rows),
-            (at, &claimed.token, meta),
+            (&self.ledger, &self.tenants),
+            (at, &claimed.token, description),
             known,
             policies,
             tenant,
@@ -238,7 +231,12 @@ impl Worker {
         self.ledger.env().pick(full / 2..=full)
     }
 
-    fn context(&self, claimed: &Claimed, meta: Option<&Meta>, resources: &AttemptResources) -> RunContext {
+    fn context(
+        &self,
+        claimed: &Claimed,
+        description: Option<&SessionDescription>,
+        resources: &AttemptResources,
+    ) -> RunContext {
         let run = &claimed.head.run;
         RunContext {
             watermark: run.watermark,
@@ -246,7 +244,7 @@ impl Worker {
             max_attempts: claimed.head.max_attempts,
             max_turns: self.config.max_turns,
             model: resources.model.clone(),
-            system: meta.and_then(|meta| meta.system.clone()),
+            system: description.and_then(|description| description.system.clone()),
             backoff_ms: self.backoff(run.attempts),
             window: resources.window,
             compact: claimed.head.compact,
@@ -273,7 +271,7 @@ impl Tools for WithAgents<'_> {
 /// What an attempt works with, and its session port.
 struct Equipment<'a> {
     resources: AttemptResources,
-    meta: Option<Meta>,
+    description: Option<SessionDescription>,
     session_port: &'a LedgerSessionPort,
     known: Arc<Known>,
 }

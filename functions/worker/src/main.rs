@@ -42,7 +42,7 @@ async fn main() -> Result<(), Error> {
     let shutdown = Shutdown::announced().await;
     let worker = Worker {
         ledger: setup.ledger(),
-        rows: setup.dynamo.clone(),
+        tenants: setup.tenants(),
         resources: Arc::new(resources(&setup).await?),
         config: WorkerConfig::default(),
         drain: shutdown.drain(),
@@ -71,7 +71,7 @@ async fn resources(setup: &Setup) -> Result<TenantResources, Error> {
     };
     let bedrock = aws_sdk_bedrockruntime::Client::new(&setup.aws);
     let configure = Box::new(move |choice| ProviderConfig { bedrock: Some(bedrock.clone()), ..choice });
-    Ok(TenantResources::new(Settings::new(setup.dynamo.clone()), secrets, caller, egress, own, configure))
+    Ok(TenantResources::new(Settings::new(setup.tenants()), secrets, caller, egress, own, configure))
 }
 
 /// `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`; the key from the secret that `KEEL_PROVIDER_SECRET` names. Read at

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use keel_agent::compact::Window;
 use keel_agent::{Provider, Tools};
+use keel_kernel::SessionDescription;
 use keel_kernel::budget::Budget;
 use keel_ledger::SessionKey;
-use keel_ledger::sessions::Meta;
 
 /// What one attempt works with.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub trait ResourceSource: Send + Sync {
     async fn resources(
         &self,
         at: &SessionKey,
-        meta: Option<&Meta>,
+        description: Option<&SessionDescription>,
     ) -> Result<AttemptResources, MissingResources>;
 }
 
@@ -67,11 +67,11 @@ impl ResourceSource for FixedResources {
     async fn resources(
         &self,
         _at: &SessionKey,
-        meta: Option<&Meta>,
+        description: Option<&SessionDescription>,
     ) -> Result<AttemptResources, MissingResources> {
         Ok(AttemptResources {
             provider: self.provider.clone(),
-            model: meta.and_then(|meta| meta.model.clone()),
+            model: description.and_then(|description| description.model.clone()),
             window: Window::default(),
             tools: self.tools.clone(),
             budget: None,

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use keel_agent::{Partial, SessionPort, SessionPortError, SettleResult};
+use keel_kernel::partial::PartialChunk;
 use keel_kernel::run::Outcome;
 use keel_kernel::transcript::History;
 use keel_kernel::{Event, Head, LeaseToken, NewEvent, Refusal, Seq};
-use keel_ledger::dynamo::{Dynamo, PartialChunk};
-use keel_ledger::{Ledger, LedgerError, SessionKey, StoreError};
+use keel_ledger::{Ledger, LedgerError, SessionKey};
 
 pub(crate) struct LedgerSessionPort {
     ledger: Ledger,
-    rows: Dynamo,
     at: SessionKey,
     token: LeaseToken,
     known: Arc<Known>,
@@ -38,23 +37,13 @@ impl Known {
 }
 
 impl LedgerSessionPort {
-    pub(crate) fn new(
-        ledger: Ledger,
-        rows: Dynamo,
-        at: SessionKey,
-        token: LeaseToken,
-        known: Arc<Known>,
-    ) -> Self {
-        Self { ledger, rows, at, token, known }
+    pub(crate) fn new(ledger: Ledger, at: SessionKey, token: LeaseToken, known: Arc<Known>) -> Self {
+        Self { ledger, at, token, known }
     }
 
     fn known(&self) -> Option<Head> {
         Some(self.known.get())
     }
-}
-
-pub(crate) fn store_error(error: StoreError) -> SessionPortError {
-    SessionPortError::Store(Box::new(error))
 }
 
 pub(crate) fn port_error(error: LedgerError) -> SessionPortError {
@@ -115,12 +104,7 @@ impl SessionPort for LedgerSessionPort {
             text: partial.text,
             dead: partial.dead.map(str::to_owned),
         };
-        let now = self.ledger.env().now();
-        self.rows
-            .put_partial(&self.at, now, &chunk)
-            .await
-            .map_err(|e| SessionPortError::Store(Box::new(e)))?;
-        self.ledger.notifier().notify(&self.at);
-        Ok(())
+        let published = self.ledger.publish_partial(&self.at, self.known(), &self.token, &chunk).await;
+        published.map_err(port_error)
     }
 }

@@ -10,9 +10,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use keel_agent::Provider;
 use keel_agent::provider::{Delta, Request};
-use keel_kernel::TenantId;
+use keel_kernel::{SessionDescription, TenantId};
 use keel_ledger::SessionKey;
-use keel_ledger::sessions::Meta;
 use keel_models::ProviderConfig;
 use keel_plugins::{EgressPolicy, PluginClient, PluginTools};
 use keel_settings::{Model, Prices, ProviderKind, Secrets, Settings, TenantBudget};
@@ -122,21 +121,21 @@ impl ResourceSource for TenantResources {
     async fn resources(
         &self,
         at: &SessionKey,
-        meta: Option<&Meta>,
+        description: Option<&SessionDescription>,
     ) -> Result<AttemptResources, MissingResources> {
         let unread = |error| MissingResources {
             what: "the tenant's settings could not be read".to_owned(),
             source: Some(Box::new(error)),
         };
         let all = self.settings.all(&at.tenant).await.map_err(unread)?;
-        let wanted = meta.and_then(|meta| meta.model.as_deref());
-        let mut resources = self.own.resources(at, meta).await?;
+        let wanted = description.and_then(|description| description.model.as_deref());
+        let mut resources = self.own.resources(at, description).await?;
         if let Some((name, model)) = all.models.pick(wanted) {
             resources.provider = self.model(&at.tenant, name, model).await?;
             resources.model = None; // the entry says which
             resources.window = model.window();
         }
-        let only = meta.and_then(|meta| meta.plugins.as_ref());
+        let only = description.and_then(|description| description.plugins.as_ref());
         let plugins: Vec<_> = all
             .plugins
             .into_iter()

@@ -12,25 +12,23 @@ use keel_agent::{CallState, SessionPortError, Waits};
 use keel_kernel::budget::Budget;
 use keel_kernel::decision::{self, Decision, DecisionAnswer, Verdict};
 use keel_kernel::event::{Spent, ToolCall, micros};
-use keel_kernel::{LeaseToken, Millis, WaitReason};
-use keel_ledger::dynamo::Dynamo;
+use keel_kernel::{LeaseToken, Millis, SessionDescription, WaitReason};
 use keel_ledger::port::Consistency;
-use keel_ledger::sessions::Meta;
-use keel_ledger::{Ledger, LedgerError, SessionKey};
+use keel_ledger::{Ledger, LedgerError, SessionKey, TenantStore};
 use keel_settings::month;
 
 use crate::children::{self, Children};
-use crate::session_port::{Known, port_error, store_error};
+use crate::session_port::{Known, port_error};
 
 /// How long a run that met its tenant's budget waits before it looks again, in milliseconds: nobody tells it.
 const TENANT_LOOK_MS: u64 = 300_000;
 
 pub(crate) struct SessionWaits {
     pub(crate) ledger: Ledger,
-    pub(crate) rows: Dynamo,
+    pub(crate) tenants: TenantStore,
     pub(crate) at: SessionKey,
     pub(crate) token: LeaseToken,
-    pub(crate) meta: Option<Meta>,
+    pub(crate) description: Option<SessionDescription>,
     pub(crate) known: Arc<Known>,
     /// By tool.
     pub(crate) policies: BTreeMap<String, Policy>,
@@ -57,19 +55,29 @@ impl TenantSpending {
 
 impl SessionWaits {
     pub(crate) fn new(
-        (ledger, rows): (&Ledger, &Dynamo),
-        (at, token, meta): (&SessionKey, &LeaseToken, Option<Meta>),
+        (ledger, tenants): (&Ledger, &TenantStore),
+        (at, token, description): (&SessionKey, &LeaseToken, Option<SessionDescription>),
         known: Arc<Known>,
         policies: BTreeMap<String, Policy>,
         tenant: Option<TenantSpending>,
     ) -> Self {
-        let (ledger, rows) = (ledger.clone(), rows.clone());
+        let (ledger, tenants) = (ledger.clone(), tenants.clone());
         let seen = Mutex::new(known.get().run.nudges);
-        Self { ledger, rows, at: at.clone(), token: token.clone(), meta, known, policies, tenant, seen }
+        Self {
+            ledger,
+            tenants,
+            at: at.clone(),
+            token: token.clone(),
+            description,
+            known,
+            policies,
+            tenant,
+            seen,
+        }
     }
 
     fn children(&self) -> Children<'_> {
-        Children { ledger: &self.ledger, rows: &self.rows, parent: &self.at, meta: self.meta.as_ref() }
+        Children { ledger: &self.ledger, parent: &self.at, own: self.description.as_ref() }
     }
 
     /// H1: the head as of now, before anything that the run may wait for is looked at.
@@ -88,16 +96,17 @@ impl SessionWaits {
         let policy = self.policy(call);
         if policy.asks(&call.arguments) {
             let id = Decision::id_of(&self.at.session, &call.id);
-            let Some(decision) =
-                self.rows.decision(&self.at, &id, Consistency::Strong).await.map_err(store_error)?
-            else {
+            let found = self.ledger.decision(&self.at, &id, Consistency::Strong).await;
+            let Some(decision) = found.map_err(port_error)? else {
                 return Ok(CallState::Unopened);
             };
             return Ok(match decision.state(self.ledger.env().now()) {
                 decision::DecisionState::Open(until) => CallState::Waits(WaitReason::Decision, Some(until)),
                 decision::DecisionState::Answered(answer) => given(answer),
                 decision::DecisionState::Expired => {
-                    self.rows.unlist_decision(&self.at, &decision).await.map_err(store_error)?;
+                    let withdrawn =
+                        self.ledger.withdraw_decision(&self.at, self.known.get(), &decision).await;
+                    withdrawn.map_err(port_error)?;
                     CallState::Known(ToolOutput::error("not run: nobody agreed to it in time"))
                 }
             });
@@ -140,11 +149,8 @@ impl Waits for SessionWaits {
         if !policy.asks(&call.arguments) {
             return self.children().begin(call, &self.known.get()).await;
         }
-        let now = self.ledger.env().now();
-        let decision = Decision::open(&self.at.session, call, now, policy.approval_ms);
-        self.rows.open_decision(&self.at, &decision).await.map_err(store_error)?;
-        self.ledger.notifier().notify(&self.at);
-        Ok(())
+        let (known, for_ms) = (self.known.get(), policy.approval_ms);
+        self.ledger.open_decision(&self.at, known, &self.token, call, for_ms).await.map_err(port_error)
     }
 
     async fn abandon(&self, calls: &[ToolCall]) -> Result<(), SessionPortError> {
@@ -163,7 +169,7 @@ impl Waits for SessionWaits {
                 at_ms: self.ledger.env().now().0,
             };
             let digest = decision::digest_of(&call.arguments);
-            match self.ledger.answer_decision(&self.rows, &self.at, &id, &digest, answer).await {
+            match self.ledger.answer_decision(&self.at, &id, &digest, &answer).await {
                 Ok(_) | Err(LedgerError::Refused(_)) => {} // never opened, answered, or expired
                 Err(error) => return Err(port_error(error)),
             }
@@ -190,7 +196,7 @@ impl Waits for SessionWaits {
         let Some(tenant) = &self.tenant else { return };
         let spent = Spent { tokens: usage.input + usage.output, micros: usage.cost_usd.map_or(0, micros) };
         let month = month(self.ledger.env().now());
-        match self.rows.spend(&self.at.tenant, &month, spent).await {
+        match self.tenants.spend(&self.at.tenant, &month, spent).await {
             Ok(sum) => *tenant.spent.lock() = sum,
             Err(error) => {
                 // Not tried again: a sum must not count twice what it may have counted. A budget may be overrun by one answer.

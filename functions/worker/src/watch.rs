@@ -40,7 +40,7 @@ impl Watcher<'_> {
                 () = look => {}
                 Ok(_) = drain.wait_for(|drain| *drain), if !draining => continue,
             }
-            match self.worker.rows.head_eventual(self.at).await {
+            match self.worker.ledger.head_eventual(self.at).await {
                 Ok(Some(seen)) => head = seen,
                 Ok(None) => self.tell(|signals| signals.lost = true),
                 // Not seeing is no reason to stop: the next look may see, and the epoch keeps the ledger safe.

@@ -9,15 +9,15 @@ use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
 use keel_env::{Env as _, SystemEnv};
 use keel_fn_worker::{Answered, FixedResources, NoMessage, Worker, WorkerConfig};
+use keel_kernel::budget::Budget;
 use keel_kernel::{
-    DedupeKey, Head, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, Seq, SessionId, StateOwner,
+    DedupeKey, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, Seq, SessionDescription, SessionId,
     TenantId,
 };
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::Meta;
-use keel_ledger::{Ledger, LedgerConfig, SessionKey};
+use keel_ledger::{Ledger, LedgerConfig, SessionKey, TenantStore};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -29,20 +29,19 @@ const INVOCATION: Duration = Duration::from_secs(3);
 async fn world() -> (Worker, SessionKey, watch::Sender<bool>) {
     let embedded = Embedded::memory().expect("a store in memory").with_dispatch(Dispatch::Inline);
     tables::create_missing(&embedded.client(), "").await.expect("an empty store takes the tables");
-    let rows = Dynamo::new(embedded.client(), Tables::with_prefix(""));
+    let tables = Dynamo::new(embedded.client(), Tables::with_prefix(""));
     let at = SessionKey {
         tenant: TenantId::parse("acme").expect("a name"),
         session: SessionId::parse("long").expect("a name"),
     };
-    let meta: Meta = serde_json::from_value(json!({
+    let description: SessionDescription = serde_json::from_value(json!({
         "sessionId": "long", "stateOwner": "native", "maxAttempts": 3, "createdMs": SystemEnv.now().0,
         "revision": 1, "digest": "d",
     }))
     .expect("a description");
-    rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("it is new");
     let (hints, _) = LocalHints::channel();
     let ledger = Ledger::new(
-        Arc::new(rows.clone()),
+        Arc::new(tables.clone()),
         Arc::new(hints),
         CommitNotifier::in_process(),
         Arc::new(SystemEnv),
@@ -56,7 +55,9 @@ async fn world() -> (Worker, SessionKey, watch::Sender<bool>) {
     let (stop, drain) = watch::channel(false);
     let tools = Arc::new(Builtin::new(|| "noon".to_owned()));
     let resources = Arc::new(FixedResources { provider: Arc::new(Fake), tools });
-    (Worker { ledger, rows, resources, config, drain }, at, stop)
+    ledger.create(&at, &description, Budget::default()).await.expect("it is new");
+    let tenants = TenantStore::new(tables);
+    (Worker { ledger, tenants, resources, config, drain }, at, stop)
 }
 
 async fn say(worker: &Worker, at: &SessionKey, text: &str) {
@@ -109,7 +110,7 @@ async fn r3a_s5_a_generation_that_is_cut_by_the_time_says_so_and_the_next_owner_
     let late = Some(Instant::now() + Duration::from_millis(1_500));
     let cut = worker.answer(&at, late, &NoMessage).await.expect("the store does not fail");
     assert_eq!(cut, Answered::Ended(Ended::HandedOver));
-    let told = worker.rows.partials(&at, "").await.expect("they read");
+    let told = worker.ledger.partials(&at, "").await.expect("they read");
     assert_eq!(told.last().and_then(|(_, chunk)| chunk.dead.as_deref()), Some("handed_over"));
     assert_eq!(
         worker.ledger.head(&at).await.expect("it is there").ledger.seq,

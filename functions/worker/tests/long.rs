@@ -8,14 +8,14 @@ use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Dispatch, Embedded, tables};
 use keel_env::{Env as _, SystemEnv};
 use keel_fn_worker::{Answered, FixedResources, NoMessage, Worker, WorkerConfig};
+use keel_kernel::budget::Budget;
 use keel_kernel::{
-    DedupeKey, Head, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, SessionId, StateOwner, TenantId,
+    DedupeKey, KeyName, Kind, NewEvent, OwnerId, Payload, RunStatus, SessionDescription, SessionId, TenantId,
 };
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::Meta;
-use keel_ledger::{Ledger, LedgerConfig, SessionKey};
+use keel_ledger::{Ledger, LedgerConfig, SessionKey, TenantStore};
 use serde_json::{Value, json};
 
 /// Events of the session, and after how many of them it is compacted.
@@ -34,9 +34,9 @@ fn event(kind: Kind, value: &Value, key: Option<&str>) -> NewEvent {
 async fn k2_two_thousand_events_and_four_compactions_cost_what_is_kept() {
     let embedded = Embedded::memory().expect("a store in memory").with_dispatch(Dispatch::Inline);
     tables::create_missing(&embedded.client(), "").await.expect("an empty store takes the tables");
-    let rows = Dynamo::new(embedded.client(), Tables::with_prefix(""));
+    let tables = Dynamo::new(embedded.client(), Tables::with_prefix(""));
     let (hints, _out) = LocalHints::channel();
-    let store = Arc::new(rows.clone());
+    let store = Arc::new(tables.clone());
     let ledger = Ledger::new(
         store,
         Arc::new(hints),
@@ -46,8 +46,8 @@ async fn k2_two_thousand_events_and_four_compactions_cost_what_is_kept() {
     );
     let session = SessionId::parse("long").expect("a name");
     let at = SessionKey { tenant: TenantId::parse("acme").expect("a name"), session: session.clone() };
-    let meta = Meta::native(session, SystemEnv.now());
-    rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("it is new");
+    let description = SessionDescription::native(session, SystemEnv.now());
+    ledger.create(&at, &description, Budget::default()).await.expect("it is new");
     let say = async |text: &str| {
         let payload = Payload::from_value(&json!({ "text": text })).expect("strict JSON");
         ledger.input(&at, payload, None).await.expect("an input commits");
@@ -97,14 +97,14 @@ async fn k2_two_thousand_events_and_four_compactions_cost_what_is_kept() {
     let resources = Arc::new(FixedResources { provider: Arc::new(Fake), tools });
     let worker = Worker {
         ledger: ledger.clone(),
-        rows: rows.clone(),
+        tenants: TenantStore::new(tables.clone()),
         resources,
         config: WorkerConfig::default(),
         drain,
     };
-    rows.meter().take();
+    tables.meter().take();
     let answered = worker.answer(&at, None, &NoMessage).await.expect("the store does not fail");
-    let units = rows.meter().take();
+    let units = tables.meter().take();
     assert!(matches!(answered, Answered::Ended(Ended::Settled(RunStatus::Done))), "{answered:?}");
     let head = ledger.head(&at).await.expect("it is there");
     let (_, first) = head.ledger.shown();

@@ -71,7 +71,8 @@ impl Store {
         Ok(())
     }
 
-    pub(crate) fn rows(&self) -> Dynamo {
+    /// The connection to the tables.
+    pub(crate) fn tables(&self) -> Dynamo {
         Dynamo::new(self.client.clone(), Tables::with_prefix(PREFIX)).retrying(self.retries.clone())
     }
 }

@@ -1,7 +1,7 @@
 //! What can keep Keel from starting.
 
 use keel_embedded::tables;
-use keel_ledger::StoreError;
+use keel_ledger::{LedgerError, StoreError};
 
 /// Why Keel did not start.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub(crate) enum StartError {
     #[error("a key could not be written")]
     WriteKey(#[source] StoreError),
     #[error("what was left behind could not be looked for")]
-    Recover(#[source] StoreError),
+    Recover(#[source] LedgerError),
     #[error("the model could not be chosen")]
     Model(#[from] keel_models::BadProviderConfig),
     #[error("the secrets could not be opened")]

@@ -14,11 +14,10 @@ use keel_fn_kernel::Owners;
 use keel_fn_kernel::sweep::Sweeper;
 use keel_fn_stream::{StreamConfig, Streams};
 use keel_fn_worker::{FixedResources, NoMessage, TenantResources, Worker, WorkerConfig};
-use keel_ledger::dynamo::Dynamo;
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::ApiKeyRow;
-use keel_ledger::{Ledger, LedgerConfig};
+use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::{Ledger, LedgerConfig, TenantStore};
 use keel_models::{BadProviderConfig, ProviderConfig};
 use keel_plugins::{EgressPolicy, PluginClient};
 use keel_settings::Settings;
@@ -47,12 +46,13 @@ const EXPIRY: Duration = Duration::from_secs(60);
 pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let opened = Store::open(options)?;
     opened.prepare().await?;
-    let rows = opened.rows();
-    write_keys(&rows, &options.keys).await?;
+    let tables = opened.tables();
+    let tenants = TenantStore::new(tables.clone());
+    write_keys(&tenants, &options.keys).await?;
 
     let (hints, hinted) = LocalHints::channel();
     let config = LedgerConfig { lease_ms: options.lease_ms, ..LedgerConfig::default() };
-    let store = Arc::new(rows.clone());
+    let store = Arc::new(tables);
     let ledger =
         Ledger::new(store, Arc::new(hints), CommitNotifier::in_process(), Arc::new(SystemEnv), config);
     let secrets = secrets(options)?;
@@ -62,14 +62,14 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     if options.no_worker {
         work.spawn(drop_hints(hinted, drain.clone()));
     } else {
-        let resources = resources(options, &rows, &secrets)?;
+        let resources = resources(options, &tenants, &secrets)?;
         work.spawn(answer_hints(
-            worker(options, resources, &ledger, &rows, &drain),
+            worker(options, resources, &ledger, &tenants, &drain),
             hinted,
             options.invocation_ms,
         ));
     }
-    let sweeper = Sweeper::new(ledger.clone(), rows.clone());
+    let sweeper = Sweeper::new(ledger.clone());
     sweeper.recover().await.map_err(StartError::Recover)?;
     work.spawn(sweep_on(sweeper, Duration::from_millis(options.sweep_ms), drain.clone()));
     let mut dynamodb = None;
@@ -84,7 +84,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
         .await
         .map_err(|source| StartError::Listen { port: options.port, source })?;
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let router = finish(routes(options, &ledger, &rows, &secrets, &drain));
+    let router = finish(routes(options, &ledger, &tenants, &secrets, &drain));
     banner::ready(address, &opened.place(options), dynamodb);
 
     let mut draining = drain.clone();
@@ -107,15 +107,15 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
 fn routes(
     options: &Options,
     ledger: &Ledger,
-    rows: &Dynamo,
+    tenants: &TenantStore,
     secrets: &Arc<FileSecrets>,
     drain: &watch::Receiver<bool>,
 ) -> Router {
-    let auth = Auth::new(rows.clone());
+    let auth = Auth::new(tenants.clone());
     let edge = Edge {
         ledger: ledger.clone(),
-        rows: rows.clone(),
-        settings: Settings::new(rows.clone()),
+        tenants: tenants.clone(),
+        settings: Settings::new(tenants.clone()),
         secrets: secrets.clone(),
         egress: EGRESS,
         auth: auth.clone(),
@@ -128,8 +128,8 @@ fn routes(
         look_live_ms: (500, 1_000), // commits are heard of; this is the backstop
         ..StreamConfig::default()
     };
-    let owners = Owners { ledger: ledger.clone(), rows: rows.clone(), auth: auth.clone() };
-    let streams = Streams { ledger: ledger.clone(), rows: rows.clone(), auth, config, drain: drain.clone() };
+    let owners = Owners { ledger: ledger.clone(), auth: auth.clone() };
+    let streams = Streams { ledger: ledger.clone(), auth, config, drain: drain.clone() };
     keel_fn_edge::router(edge).merge(keel_fn_kernel::router(owners)).merge(keel_fn_stream::router(streams))
 }
 
@@ -144,14 +144,14 @@ fn secrets(options: &Options) -> Result<Arc<FileSecrets>, StartError> {
 
 fn resources(
     options: &Options,
-    rows: &Dynamo,
+    tenants: &TenantStore,
     secrets: &Arc<FileSecrets>,
 ) -> Result<TenantResources, StartError> {
     let caller = PluginClient::new(EGRESS, secrets.clone(), None).map_err(StartError::Plugins)?;
     let tools = Arc::new(Builtin::new(|| SystemEnv.now().to_string()));
     let own = FixedResources { provider: provider(options)?, tools };
     Ok(TenantResources::new(
-        Settings::new(rows.clone()),
+        Settings::new(tenants.clone()),
         secrets.clone(),
         Arc::new(caller),
         EGRESS,
@@ -175,7 +175,7 @@ fn worker(
     options: &Options,
     resources: TenantResources,
     ledger: &Ledger,
-    rows: &Dynamo,
+    tenants: &TenantStore,
     drain: &watch::Receiver<bool>,
 ) -> Worker {
     let mut config = WorkerConfig { backoff_ms: options.backoff_ms, ..WorkerConfig::default() };
@@ -186,14 +186,14 @@ fn worker(
     }
     Worker {
         ledger: ledger.clone(),
-        rows: rows.clone(),
+        tenants: tenants.clone(),
         resources: Arc::new(resources),
         config,
         drain: drain.clone(),
     }
 }
 
-async fn write_keys(rows: &Dynamo, more: &[String]) -> Result<(), StartError> {
+async fn write_keys(tenants: &TenantStore, more: &[String]) -> Result<(), StartError> {
     let dev = format!("{}=client,owner,admin", banner::DEV_KEY);
     for given in std::iter::once(&dev).chain(more) {
         let bad = || StartError::Key(given.clone());
@@ -204,7 +204,7 @@ async fn write_keys(rows: &Dynamo, more: &[String]) -> Result<(), StartError> {
             scopes: scopes.split(',').map(str::to_owned).collect(),
             created_ms: SystemEnv.now().0,
         };
-        rows.put_api_key(&key.tenant, &key.id, &row).await.map_err(StartError::WriteKey)?;
+        tenants.put_api_key(&key.tenant, &key.id, &row).await.map_err(StartError::WriteKey)?;
     }
     Ok(())
 }

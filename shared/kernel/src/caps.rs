@@ -37,3 +37,24 @@ pub const ATTEMPTS_MAX: u32 = 20;
 
 /// How long a run may be pending before the sweep sends its hint again, in milliseconds.
 pub const PENDING_GRACE_MS: u64 = 30_000;
+
+/// How deep children may have children (H4): 1 is a child of a session that is none.
+pub const CHILD_DEPTH: u32 = 3;
+
+/// Children of one session, so that closing it reaches all of them in one page.
+pub const CHILDREN: usize = 64;
+
+/// A child's task, in bytes.
+pub const TASK_BYTES: usize = 64 * 1024;
+
+/// A session's title, in bytes.
+pub const TITLE_BYTES: usize = 256;
+
+/// The name of a session's model, in bytes.
+pub const MODEL_BYTES: usize = 128;
+
+/// A session's system prompt, in bytes.
+pub const SYSTEM_BYTES: usize = 64 * 1024;
+
+/// Rows beside the head that one transition writes, well under a transaction's 100 actions.
+pub const ROWS_PER_TRANSITION: usize = 64;

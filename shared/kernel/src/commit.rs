@@ -1,16 +1,15 @@
 //! What a commit does to a session, decided in one place (C, I1, V, D4).
 //!
-//! [`decide`] is given the head as it was last seen. Its [`Transition`] says what to write and under which [`Guard`]s:
-//! the few facts of the head that the transition rests on. Whoever carries it out writes all of it, or, when a guard no
-//! longer holds, nothing, and asks again with the newer head.
+//! [`decide`] is given the head as it was last seen. Its [`Transition`] says what to write and under which [`Guard`]s.
 
 use std::collections::BTreeSet;
 
 use crate::caps;
 use crate::event::{AssistantMessage, Class, CommitPlace, Delivery, Event, Facts, KeyName, Kind, Payload};
-use crate::head::{Head, LeaseToken, Run, RunStatus, StateOwner};
-use crate::ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq};
+use crate::head::{Head, LeaseToken, RunStatus, StateOwner};
+use crate::ids::{CommitId, DedupeKey, Millis};
 use crate::refusal::{Refusal, Rule};
+use crate::transition::{Guard, KeyClaim, SendHint, Transition};
 
 /// One event to commit.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,77 +38,16 @@ impl NewEvent {
 }
 
 /// Events to commit together: all or nothing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Commit {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Commit<'a> {
     /// The commit's own name, new for each commit and kept when it is sent again.
-    pub id: CommitId,
+    pub id: &'a CommitId,
     /// C1: required for owner kinds, an error with any other.
-    pub lease: Option<LeaseToken>,
+    pub lease: Option<&'a LeaseToken>,
     /// How long an owner's commit extends its lease, in milliseconds.
     pub lease_ms: u64,
     /// At least one, all of one class.
-    pub events: Vec<NewEvent>,
-}
-
-/// A dedupe key that a commit takes (I2), held by the event with `seq`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyClaim {
-    /// The key's name.
-    pub name: KeyName,
-    /// The key.
-    pub key: DedupeKey,
-    /// The event that holds it.
-    pub seq: Seq,
-    /// SHA-256 of the canonical payload as it was sent (I4, I5), in hex.
-    pub digest: String,
-}
-
-/// A fact of the head that a transition rests on; checked in the write that carries the transition out.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Guard {
-    /// The last seq is this one (L2, S4).
-    Seq(Seq),
-    /// The session is open (C6).
-    Open,
-    /// This owner holds the lease, in this epoch (C2, S3).
-    Lease(OwnerId, Epoch),
-    /// The newest epoch is this one.
-    Epoch(Epoch),
-    /// The lease ends at this moment; `None`: there is none.
-    LeaseUntil(Option<Millis>),
-    /// The run row is exactly this one (D4).
-    Run(Run),
-}
-
-/// What to tell the queue once a transition is carried out: a hint, never the truth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendHint {
-    /// Milliseconds to hold the hint back.
-    pub after_ms: u64,
-}
-
-/// What to write, and under which guards.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Transition {
-    /// The head afterwards.
-    pub head: Head,
-    /// What must still hold of the head before.
-    pub guards: Vec<Guard>,
-    /// The events to append.
-    pub events: Vec<Event>,
-    /// The keys to take, each absent until now.
-    pub keys: Vec<KeyClaim>,
-    /// V2: call ids of this commit's messages, which no earlier result may hold as its key.
-    pub new_calls: Vec<DedupeKey>,
-    /// The hint to send.
-    pub hint: Option<SendHint>,
-}
-
-impl Transition {
-    /// A transition that changes the head alone.
-    pub(crate) fn of_head(head: Head, guards: Vec<Guard>) -> Transition {
-        Transition { head, guards, events: Vec::new(), keys: Vec::new(), new_calls: Vec::new(), hint: None }
-    }
+    pub events: &'a [NewEvent],
 }
 
 /// An event whose class, key and payload were checked: all that can be said without the head.
@@ -119,7 +57,7 @@ struct Checked<'a> {
 }
 
 /// C1, I1, V: everything about a commit that does not depend on the session.
-fn check(commit: &Commit) -> Result<Vec<Checked<'_>>, Refusal> {
+fn check<'a>(commit: &Commit<'a>) -> Result<Vec<Checked<'a>>, Refusal> {
     if commit.events.is_empty() {
         return Err(Refusal::invalid("V6", "/events", "must hold at least one event"));
     }
@@ -133,11 +71,11 @@ fn check(commit: &Commit) -> Result<Vec<Checked<'_>>, Refusal> {
     let first = commit.events[0].kind.class();
     let mut keys = BTreeSet::new();
     let mut checked = Vec::with_capacity(commit.events.len());
-    for event in &commit.events {
+    for event in commit.events {
         if event.kind.class() != first {
             return Err(Refusal::KindNotAccepted(event.kind));
         }
-        check_token(event.kind, commit.lease.as_ref())?;
+        check_token(event.kind, commit.lease)?;
         check_key(event)?;
         if let Some(key) = &event.key
             && !keys.insert(key)
@@ -194,13 +132,13 @@ fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> 
 /// Decides a commit against a head.
 ///
 /// # Errors
-/// Refusals that [`Refusal::depends_on_head`] may only mean that this very commit was carried out before: look its keys
+/// Refusals that [`Refusal::depends_on_state`] may only mean that this very commit was carried out before: look its keys
 /// up before answering with one (I6).
-pub fn decide(head: &Head, now: Millis, commit: &Commit) -> Result<Transition, Refusal> {
+pub fn decide(head: &Head, now: Millis, commit: &Commit<'_>) -> Result<Transition, Refusal> {
     let checked = check(commit)?;
     head.check_open()?;
     let mut next = Transition::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open]);
-    match (commit.events[0].kind.class(), &commit.lease) {
+    match (commit.events[0].kind.class(), commit.lease) {
         (Class::Owner, Some(token)) => {
             head.check_lease(token)?;
             next.guards.push(Guard::Lease(token.owner.clone(), token.epoch));

@@ -86,6 +86,23 @@ text_id! {
     CommitId, is_visible, "a commit id", "1 to 128 visible ASCII characters"
 }
 
+impl DedupeKey {
+    /// I1: the one key that several places of a request name. `Err`: this place names another than an earlier one.
+    pub fn agreed<'a>(
+        places: impl IntoIterator<Item = (&'a str, Option<DedupeKey>)>,
+    ) -> Result<Option<DedupeKey>, &'a str> {
+        let mut agreed: Option<DedupeKey> = None;
+        for (place, key) in places {
+            match (&agreed, key) {
+                (Some(before), Some(key)) if *before != key => return Err(place),
+                (None, Some(key)) => agreed = Some(key),
+                (_, _) => {}
+            }
+        }
+        Ok(agreed)
+    }
+}
+
 /// An event's position in its session: 1, 2, 3 … without a gap (L2). 0 stands before the first event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

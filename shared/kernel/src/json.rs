@@ -11,9 +11,9 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
 
 use crate::caps;
+use crate::hex;
 use crate::refusal::Fault;
 
 /// A JSON document that passed the strict reading.
@@ -93,9 +93,7 @@ pub fn canonical(value: &Value) -> String {
 
 /// SHA-256 of the canonical form, in hex.
 pub fn digest(value: &Value) -> String {
-    let digit = |half: u8| char::from_digit(half.into(), 16).expect("four bits");
-    let digest = Sha256::digest(canonical(value).as_bytes());
-    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    hex::sha256(canonical(value).as_bytes(), 32)
 }
 
 /// serde_json's message without its excerpt of the input: a payload never reaches a log through an error.

@@ -46,6 +46,14 @@ pub enum KeyName {
 }
 
 impl KeyName {
+    /// Every name.
+    pub const ALL: [KeyName; 3] = [KeyName::RequestId, KeyName::GenerationId, KeyName::ToolCallId];
+
+    /// The name that reads so.
+    pub fn parse(name: &str) -> Option<KeyName> {
+        KeyName::ALL.into_iter().find(|known| known.as_str() == name)
+    }
+
     /// The name as it stands in requests, payloads and the table.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -15,20 +15,29 @@
 
 pub mod budget;
 pub mod caps;
+pub mod child;
 pub mod commit;
 pub mod decision;
 pub mod event;
 pub mod head;
+pub mod hex;
 pub mod ids;
 pub mod json;
 pub mod kind;
+pub mod partial;
 pub mod refusal;
 pub mod run;
+pub mod session;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod transcript;
+pub mod transition;
 
-pub use commit::{Commit, Guard, KeyClaim, NewEvent, Transition};
+pub use commit::{Commit, NewEvent};
 pub use event::{Delivery, Event, Payload};
 pub use head::{Head, Lease, LeaseToken, LedgerState, Run, RunStatus, StateOwner, WaitReason};
 pub use ids::{CommitId, DedupeKey, Epoch, Millis, OwnerId, Seq, SessionId, TenantId};
 pub use kind::{Class, KeyName, Kind};
 pub use refusal::{Fault, Refusal, Rule};
+pub use session::{ChildOf, Session, SessionDescription};
+pub use transition::{Guard, KeyClaim, KeyRow, Obstacles, SendHint, SideRow, Transition};

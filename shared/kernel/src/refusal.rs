@@ -66,6 +66,15 @@ pub enum Refusal {
     /// The session is not there, or belongs to another tenant: alike to the byte (C3).
     #[error("there is no such session")]
     NotFound,
+    /// The session id is taken by a session that another call made.
+    #[error("the session id is taken by a session with another description")]
+    SessionExists,
+    /// The description has another revision than the client wants to change.
+    #[error("If-Match names another revision")]
+    RevisionDiffers {
+        /// The revision it has.
+        revision: u64,
+    },
     /// C2, S3: the epoch has moved on, or another owner holds it.
     #[error("the lease is no longer yours")]
     Fenced {
@@ -133,9 +142,10 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether another head could have answered otherwise. Such a refusal may only mean that the same commit was
-    /// carried out before and its answer lost, so its keys are looked up first (I6).
-    pub fn depends_on_head(&self) -> bool {
+    /// Whether another state of the session could have answered otherwise. Such a refusal is concluded from a strong read
+    /// alone. It may only mean that the same commit was carried out before and its answer lost, so its keys are looked up
+    /// first (I6).
+    pub fn depends_on_state(&self) -> bool {
         match self {
             Refusal::Fenced { .. }
             | Refusal::SessionClosed
@@ -143,15 +153,19 @@ impl Refusal {
             | Refusal::UnknownToolCall(_)
             | Refusal::CallIdReused(_)
             | Refusal::LimitReached { .. }
-            | Refusal::AlreadyFinished => true,
-            Refusal::DecisionTaken | Refusal::DecisionExpired | Refusal::DecisionDiffers => false,
+            | Refusal::AlreadyFinished
+            | Refusal::NotFound
+            | Refusal::SessionExists
+            | Refusal::RevisionDiffers { .. }
+            | Refusal::DecisionTaken
+            | Refusal::DecisionExpired
+            | Refusal::DecisionDiffers => true,
             Refusal::Invalid { .. }
             | Refusal::UnknownKind(_)
             | Refusal::KindNotAccepted(_)
             | Refusal::TokenNotAllowed(_)
             | Refusal::TokenRequired(_)
             | Refusal::KeyNotAllowed { .. }
-            | Refusal::NotFound
             | Refusal::ExternalSession
             | Refusal::NativeSession
             | Refusal::IdempotencyConflict { .. }

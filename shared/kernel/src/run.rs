@@ -1,12 +1,16 @@
 //! Who may work on a run, and what it becomes: claim, renew, release, settle, and what clients ask of it.
 
+use std::borrow::Cow;
+
 use crate::budget::Budget;
 use crate::caps;
-use crate::commit::{Commit, Guard, NewEvent, SendHint, Transition, decide};
+use crate::commit::{Commit, NewEvent, decide};
+use crate::decision::Decision;
 use crate::event::Kind;
 use crate::head::{FailReason, Head, LastSettle, Lease, LeaseToken, Run, RunStatus, StateOwner, WaitReason};
 use crate::ids::{CommitId, Millis, OwnerId, Seq};
 use crate::refusal::Refusal;
+use crate::transition::{Guard, SendHint, SideRow, Transition};
 
 /// How long a claim or a renewal holds, and for whom.
 #[derive(Clone, Debug, PartialEq)]
@@ -247,15 +251,15 @@ pub enum Outcome {
 
 /// An attempt's end: the last events with it, all or nothing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settle {
+pub struct Settle<'a> {
     /// The commit's own name.
-    pub id: CommitId,
+    pub id: &'a CommitId,
     /// Whose attempt.
-    pub token: LeaseToken,
+    pub token: &'a LeaseToken,
     /// How it ended.
     pub outcome: Outcome,
     /// The last events, the attempt's run.finished among them (S1).
-    pub events: Vec<NewEvent>,
+    pub events: &'a [NewEvent],
 }
 
 /// What settling makes of a run.
@@ -283,23 +287,23 @@ fn next_status(outcome: Outcome, budget_left: bool, newer: bool, rest: bool) -> 
 }
 
 /// Settles an attempt (S1, S3, S4): its last events, the run's new status and the end of its lease in one write.
-pub fn settle(head: &Head, now: Millis, settle: &Settle) -> Result<Settled, Refusal> {
+pub fn settle(head: &Head, now: Millis, settle: &Settle<'_>) -> Result<Settled, Refusal> {
     if let Some(before) = &head.run.settled
         && before.epoch == settle.token.epoch
     {
         return Ok(Settled::Before(before.status));
     }
     head.check_open()?;
-    head.check_lease(&settle.token)?;
-    let mut events = settle.events.clone();
+    head.check_lease(settle.token)?;
+    let mut events = Cow::Borrowed(settle.events);
     if head.finished == head.epoch {
-        events.retain(|event| event.kind != Kind::RunFinished); // S1: it was committed before
+        events.to_mut().retain(|event| event.kind != Kind::RunFinished); // S1: it was committed before
     }
     let mut transition = if events.is_empty() {
         let lease = Guard::Lease(settle.token.owner.clone(), settle.token.epoch);
         Transition::of_head(head.clone(), vec![Guard::Seq(head.ledger.seq), Guard::Open, lease])
     } else {
-        let commit = Commit { id: settle.id.clone(), lease: Some(settle.token.clone()), lease_ms: 0, events };
+        let commit = Commit { id: settle.id, lease: Some(settle.token), lease_ms: 0, events: &events };
         decide(head, now, &commit)?
     };
     // A cancel that arrives meanwhile is either seen here or comes too late.
@@ -308,7 +312,7 @@ pub fn settle(head: &Head, now: Millis, settle: &Settle) -> Result<Settled, Refu
     Ok(Settled::Now(transition))
 }
 
-fn settle_run(transition: &mut Transition, now: Millis, settle: &Settle) {
+fn settle_run(transition: &mut Transition, now: Millis, settle: &Settle<'_>) {
     let head = &mut transition.head;
     let given = |seq: &Seq| Some(*seq) <= head.run.watermark;
     let rest = head.ledger.owed_turn || head.ledger.unanswered.iter().any(given);
@@ -413,10 +417,17 @@ pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     Ok(Some(transition))
 }
 
-/// C6: closes a session for good; a live run ends with it. `None`: it is closed.
-pub fn close(head: &Head, now: Millis) -> Option<Transition> {
+/// C6: closes a session for good; a live run ends with it, and nobody is asked any more for what will not be done (H2).
+/// `decisions` are the session's. `None`: it is closed, and nothing of it is left open.
+///
+/// A decision may be opened between the look at them and this write. Once the session is closed none is opened any more,
+/// so whoever closes looks again until there is nothing to do.
+pub fn close(head: &Head, now: Millis, decisions: &[Decision]) -> Option<Transition> {
+    let open = decisions.iter().filter(|decision| decision.given.is_none());
+    let withdrawn = open.take(caps::ROWS_PER_TRANSITION).cloned().map(SideRow::WithdrawDecision).collect();
     if head.closed {
-        return None;
+        let withdrawal = Transition::of_rows(head, Vec::new(), withdrawn);
+        return (!withdrawal.rows.is_empty()).then_some(withdrawal);
     }
     let mut next = head.clone();
     next.closed = true;
@@ -429,10 +440,8 @@ pub fn close(head: &Head, now: Millis) -> Option<Transition> {
         next.run.cancel = None;
         next.end_run(now);
     }
-    Some(Transition::of_head(
-        next,
-        vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())],
-    ))
+    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
+    Some(Transition { rows: withdrawn, ..Transition::of_head(next, guards) })
 }
 
 /// What the sweep does about a session that is due.

@@ -14,7 +14,7 @@ use keel_env::SystemEnv;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::SqsHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::{Ledger, LedgerConfig};
+use keel_ledger::{Ledger, LedgerConfig, TenantStore};
 use keel_web::{Auth, telemetry};
 
 pub use gateway::{Behind, behind_gateway};
@@ -28,7 +28,7 @@ pub struct BadConfig {
     problem: &'static str,
 }
 
-/// One attempt of one call. The machine sends it again; the runtime's own limit is minutes away.
+/// One attempt of one call. The ledger sends it again; the runtime's own limit is minutes away.
 const ATTEMPT: Duration = Duration::from_secs(3);
 /// Opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -36,8 +36,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// A function's clients and configuration.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The tables.
-    pub dynamo: Dynamo,
+    dynamo: Dynamo,
     /// The queue of hints.
     pub hints: SqsHints,
     /// What further clients are made from.
@@ -67,7 +66,7 @@ impl Setup {
         let timeouts =
             TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).connect_timeout(CONNECT).build();
         let aws = aws_config::defaults(BehaviorVersion::latest())
-            .retry_config(RetryConfig::disabled()) // for writes the machine is the only retry loop
+            .retry_config(RetryConfig::disabled()) // for writes the ledger is the only retry loop
             .timeout_config(timeouts)
             .load()
             .await;
@@ -92,9 +91,14 @@ impl Setup {
         )
     }
 
+    /// What belongs to tenants.
+    pub fn tenants(&self) -> TenantStore {
+        TenantStore::new(self.dynamo.clone())
+    }
+
     /// Credentials.
     pub fn auth(&self) -> Auth {
-        Auth::new(self.dynamo.clone())
+        Auth::new(self.tenants())
     }
 
     /// A variable's text, which must be there.

@@ -5,8 +5,13 @@ use std::error::Error;
 use std::fmt;
 
 use async_trait::async_trait;
+use keel_kernel::decision::Decision;
 use keel_kernel::event::KeyName;
-use keel_kernel::{CommitId, DedupeKey, Event, Head, Seq, SessionId, TenantId, Transition};
+use keel_kernel::partial::PartialChunk;
+use keel_kernel::{
+    DedupeKey, Event, Head, KeyRow, Millis, Obstacles, Seq, Session, SessionDescription, SessionId, TenantId,
+    Transition,
+};
 
 /// A session within its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,19 +29,12 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// A dedupe key that is taken: which event holds it, and what it said (I3, I5).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRow {
-    /// The key's name.
-    pub name: KeyName,
-    /// The key.
-    pub key: DedupeKey,
-    /// The event that holds it.
-    pub seq: Seq,
-    /// SHA-256 of the canonical payload as it was sent, in hex.
-    pub digest: String,
-    /// The commit that took it.
-    pub commit: CommitId,
+impl SessionKey {
+    /// The session that a partition key names.
+    pub fn parse(pk: &str) -> Option<Self> {
+        let (tenant, session) = pk.split_once('#')?;
+        Some(Self { tenant: TenantId::parse(tenant).ok()?, session: SessionId::parse(session).ok()? })
+    }
 }
 
 /// How a write under guards ended.
@@ -48,17 +46,6 @@ pub enum Written {
     Lost(Obstacles),
     /// Nothing is written: another transaction was at the same items. Try again after a moment.
     Conflict,
-}
-
-/// What stood in a write's way.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Obstacles {
-    /// Keys that are taken.
-    pub keys: Vec<KeyRow>,
-    /// A call id that an earlier result holds (V2).
-    pub call: Option<DedupeKey>,
-    /// The head as it is, when a guard no longer holds.
-    pub head: Option<Head>,
 }
 
 /// A page of a session's events.
@@ -93,21 +80,52 @@ pub enum StoreError {
     Corrupt(String),
 }
 
-/// The verbs the retry loop needs of a store.
+/// A page of the index of due sessions.
+#[derive(Clone, Debug, Default)]
+pub struct DuePage {
+    /// The sessions, with their heads as they are.
+    pub sessions: Vec<(SessionKey, Head)>,
+    /// Where the next page begins, if there may be more.
+    pub next: Option<DuePlace>,
+}
+
+/// A place in the index of due sessions. Good for as long as anybody keeps it: what is gone by then is passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuePlace {
+    /// The last session that was looked at.
+    pub at: SessionKey,
+    /// When it was due.
+    pub due: Millis,
+}
+
+/// Token frames of a session, in the order of their sort keys, each with its own.
+pub type PartialPage = Vec<(String, PartialChunk)>;
+
+/// What the ledger needs of a store: strongly or eventually read rows of a session, one guarded write, the index of due
+/// sessions, and token frames.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// The session's head, strongly read; `None`: there is no such session.
-    async fn head(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
+    /// The session's head; `None`: there is no such session. An eventual one may be a moment old: good enough to write
+    /// under its guards, never to conclude from.
+    async fn head(&self, at: &SessionKey, consistency: Consistency) -> Result<Option<Head>, StoreError>;
 
-    /// The head, possibly a moment old, for half the price: good enough to write under its guards, never to conclude from.
-    async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError>;
+    /// The session's description, strongly read.
+    async fn description(&self, at: &SessionKey) -> Result<Option<SessionDescription>, StoreError>;
 
-    /// Carries a transition out under its guards: all of it or nothing. Where it appends events, the same `token` (1 to
-    /// 36 characters) with the same transition, within ten minutes, is answered as the first time.
+    /// The session's description and head, strongly read together.
+    async fn session(&self, at: &SessionKey) -> Result<Option<Session>, StoreError>;
+
+    /// Description and head of each of these sessions, at most 100, in their order, possibly a moment old. Those that are
+    /// not there are left out.
+    async fn sessions(&self, at: &[SessionKey]) -> Result<Vec<Session>, StoreError>;
+
+    /// Carries a transition out that was decided on `before` (`None`: there is no session yet): all of it under its guards
+    /// or nothing. Where it writes more than one item, the same `token` (1 to 36 characters) with the same transition,
+    /// within ten minutes, is answered as the first time.
     async fn write(
         &self,
         at: &SessionKey,
-        before: &Head,
+        before: Option<&Head>,
         transition: &Transition,
         token: &str,
     ) -> Result<Written, StoreError>;
@@ -123,4 +141,40 @@ pub trait Store: Send + Sync {
         limit: usize,
         consistency: Consistency,
     ) -> Result<EventPage, StoreError>;
+
+    /// A decision (H2).
+    async fn decision(
+        &self,
+        at: &SessionKey,
+        id: &str,
+        consistency: Consistency,
+    ) -> Result<Option<Decision>, StoreError>;
+
+    /// The session's decisions, answered ones too, strongly read.
+    async fn decisions(&self, at: &SessionKey) -> Result<Vec<Decision>, StoreError>;
+
+    /// The session's children (H4), strongly read.
+    async fn children(&self, at: &SessionKey) -> Result<Vec<SessionKey>, StoreError>;
+
+    /// At most `limit` sessions of an index partition (0 to [`DUE_SHARDS`](crate::keys::DUE_SHARDS) − 1) that are due, the
+    /// longest due first, with their heads. `after` goes on where an earlier page ended.
+    async fn due(
+        &self,
+        shard: u8,
+        now: Millis,
+        limit: usize,
+        after: Option<DuePlace>,
+    ) -> Result<DuePage, StoreError>;
+
+    /// Writes a chunk of a generation's text (R3). A chunk sent twice is the same chunk.
+    async fn put_partial(&self, at: &SessionKey, now: Millis, chunk: &PartialChunk)
+    -> Result<(), StoreError>;
+
+    /// At most 100 chunks after a sort key (`""`: from the first that has not expired), in order. Generation ids sort by
+    /// their age, so a later generation's chunks come behind.
+    async fn partials(&self, at: &SessionKey, after: &str) -> Result<PartialPage, StoreError>;
+
+    /// Where a reader that comes now begins: behind every generation that has begun, since no generation is read from its
+    /// middle (R3, R3a).
+    async fn partials_from_now(&self, at: &SessionKey) -> Result<String, StoreError>;
 }

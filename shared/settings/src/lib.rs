@@ -16,7 +16,7 @@ pub use secrets::{Secrets, SecretsError};
 
 use keel_kernel::{Fault, TenantId};
 use keel_ledger::StoreError;
-use keel_ledger::dynamo::{Dynamo, keys};
+use keel_ledger::{TenantStore, keys};
 
 /// A name that people give: of a plugin, a model, a secret.
 pub fn is_name(text: &str) -> bool {
@@ -51,12 +51,12 @@ pub struct All {
 /// A tenant's settings in the state table.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    rows: Dynamo,
+    rows: TenantStore,
 }
 
 impl Settings {
     /// The settings that these rows hold.
-    pub fn new(rows: Dynamo) -> Self {
+    pub fn new(rows: TenantStore) -> Self {
         Self { rows }
     }
 

@@ -15,9 +15,8 @@ use axum::response::{IntoResponse as _, Response};
 use http::header;
 use http::request::Parts;
 use keel_kernel::TenantId;
-use keel_ledger::dynamo::Dynamo;
-use keel_ledger::sessions::ApiKeyRow;
-use sha2::{Digest as _, Sha256};
+use keel_ledger::TenantStore;
+use keel_ledger::tenant::ApiKeyRow;
 use subtle::ConstantTimeEq as _;
 
 use crate::error::{Code, Problem};
@@ -95,7 +94,7 @@ impl ApiKey {
 
     /// SHA-256 of the secret, in hex.
     pub fn hash(&self) -> String {
-        Sha256::digest(self.secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        keel_kernel::hex::sha256(self.secret.as_bytes(), 32)
     }
 }
 
@@ -109,13 +108,13 @@ type Cache = Mutex<HashMap<(TenantId, String), (Instant, Option<ApiKeyRow>)>>;
 /// Checks credentials.
 #[derive(Clone, Debug)]
 pub struct Auth {
-    keys: Dynamo,
+    keys: TenantStore,
     cache: Arc<Cache>,
 }
 
 impl Auth {
     /// Keys are looked up in this store.
-    pub fn new(keys: Dynamo) -> Self {
+    pub fn new(keys: TenantStore) -> Self {
         Self { keys, cache: Arc::default() }
     }
 

@@ -9,6 +9,7 @@ use keel_kernel::{Fault, Refusal};
 use keel_ledger::{LedgerError, StoreError};
 use serde_json::{Map, Value, json};
 
+use crate::params::etag;
 use crate::request;
 
 /// A stable error code.
@@ -261,6 +262,12 @@ impl From<Refusal> for Problem {
                 Problem::new(Code::KeyNotAllowed, detail).at(fault)
             }
             Refusal::NotFound => Problem::new(Code::NotFound, detail),
+            Refusal::SessionExists => {
+                Problem::new(Code::SessionExists, detail).at(Fault::new("/sessionId", "is taken"))
+            }
+            Refusal::RevisionDiffers { revision } => {
+                Problem::new(Code::PreconditionFailed, detail).with("etag", etag(revision))
+            }
             Refusal::Fenced { current_epoch } => {
                 Problem::new(Code::Fenced, detail).with("currentEpoch", current_epoch.0)
             }

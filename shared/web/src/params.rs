@@ -104,8 +104,29 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
     }
 }
 
-/// I1: a request id from the body, from the `Idempotency-Key` header, or from both if they are the same.
-pub fn request_id(headers: &HeaderMap, in_body: Option<&str>) -> Result<Option<DedupeKey>, Problem> {
+/// A revision as the `ETag` and `If-Match` headers have it.
+pub fn etag(revision: u64) -> String {
+    format!("\"{revision}\"")
+}
+
+/// The revisions that an `If-Match` header names; `None`: any. What is no revision of ours matches none.
+pub fn if_match(header: &str) -> Option<Vec<u64>> {
+    let tags = header.trim();
+    let revision = |tag: &str| tag.trim().strip_prefix('"')?.strip_suffix('"')?.parse().ok();
+    (tags != "*").then(|| tags.split(',').filter_map(revision).collect())
+}
+
+/// I1: the request id that the body, other places of the request (each with its name) and the `Idempotency-Key` header
+/// agree on.
+pub fn request_id(
+    headers: &HeaderMap,
+    in_body: Option<&str>,
+    elsewhere: Option<(&'static str, &str)>,
+) -> Result<Option<DedupeKey>, Problem> {
+    let read = |text: &str| DedupeKey::parse(text).map_err(|e| Problem::member("/requestId", e.to_string()));
+    let in_body = in_body.map(read).transpose()?;
+    let (place, elsewhere) = elsewhere.unzip();
+    let elsewhere = elsewhere.map(read).transpose()?;
     let mut in_header = None;
     if let Some(value) = headers.get("idempotency-key") {
         let text = value.to_str().unwrap_or("");
@@ -114,13 +135,10 @@ pub fn request_id(headers: &HeaderMap, in_body: Option<&str>) -> Result<Option<D
         let key = DedupeKey::parse(text).map_err(|e| Problem::parameter("Idempotency-Key", e.to_string()))?;
         in_header = Some(key);
     }
-    let in_body = in_body
-        .map(|text| DedupeKey::parse(text).map_err(|e| Problem::member("/requestId", e.to_string())))
-        .transpose()?;
-    match (in_header, in_body) {
-        (Some(header), Some(body)) if header != body => {
-            Err(Problem::member("/requestId", "differs from the Idempotency-Key header"))
-        }
-        (header, body) => Ok(header.or(body)),
-    }
+    let places = [
+        ("the body's", in_body),
+        (place.unwrap_or_default(), elsewhere),
+        ("the Idempotency-Key header", in_header),
+    ];
+    DedupeKey::agreed(places).map_err(|other| Problem::member("/requestId", format!("differs from {other}")))
 }

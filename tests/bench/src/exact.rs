@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use keel_agent::partials::Chunker;
 use keel_fn_stream::{HEARTBEAT, Pace, StreamConfig};
+use keel_kernel::partial::PartialChunk;
 use keel_kernel::run::Outcome;
-use keel_kernel::{Epoch, Millis, Seq};
+use keel_kernel::{Head, LeaseToken, Seq};
 use keel_ledger::SessionKey;
-use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 
 use crate::world::{World, answer, finished, note};
@@ -67,7 +67,7 @@ pub async fn lines() -> Vec<Line> {
 }
 
 fn told(world: &World) -> Cost {
-    let units = world.rows.meter().take();
+    let units = world.tables.meter().take();
     let trips = world.trips.take();
     assert_eq!(units.calls, trips, "the meter and the connector count the same");
     cost(units.write, units.read, trips as f64)
@@ -75,7 +75,7 @@ fn told(world: &World) -> Cost {
 
 /// Forgets what was needed to come here.
 fn forget(world: &World) {
-    world.rows.meter().take();
+    world.tables.meter().take();
     world.trips.take();
 }
 
@@ -131,7 +131,7 @@ async fn reads() -> Vec<Line> {
     page(&w, &at, last).await;
     line("idle poll of a stream", told(&w), cost(0.0, 0.5, 1.0), "an eventual query that finds nothing");
     page(&w, &at, last).await;
-    w.rows.partials(&at, "").await.expect("it reads");
+    w.ledger.partials(&at, "").await.expect("it reads");
     line(
         "idle poll with partials",
         told(&w),
@@ -223,17 +223,17 @@ const ANSWER_MS: u64 = 10_000;
 /// What readers along cost an answer: the worker's own chunks.
 async fn partials() -> Vec<Line> {
     let w = World::memory().await;
-    let (at, token, _) = w.running("s").await;
+    let (at, token, head) = w.running("s").await;
     forget(&w);
     let mut chunker = Chunker::default();
     for now in (0..ANSWER_MS).step_by(TOKEN_MS as usize) {
         let due = chunker.due_ms().filter(|due| *due <= now).and_then(|_| chunker.flush());
         for text in due.into_iter().chain(chunker.push(TOKEN, now)) {
-            write_partial(&w, &at, token.epoch, text).await;
+            write_partial(&w, &at, &token, &head, text).await;
         }
     }
     if let Some(text) = chunker.flush() {
-        write_partial(&w, &at, token.epoch, text).await;
+        write_partial(&w, &at, &token, &head, text).await;
     }
     let told = told(&w);
     let least = cost(told.write.min(4.0), 0.0, told.trips.min(4.0));
@@ -241,8 +241,8 @@ async fn partials() -> Vec<Line> {
     vec![Line { name: "token frames of an answer of 10 s, 50 tokens/s", told, least, rule }]
 }
 
-async fn write_partial(w: &World, at: &SessionKey, epoch: Epoch, text: String) {
+async fn write_partial(w: &World, at: &SessionKey, token: &LeaseToken, head: &Head, text: String) {
     let generation = "g".to_owned();
-    let chunk = PartialChunk { epoch, generation, index: 0, text, dead: None };
-    w.rows.put_partial(at, Millis(0), &chunk).await.expect("it is written");
+    let chunk = PartialChunk { epoch: token.epoch, generation, index: 0, text, dead: None };
+    w.ledger.publish_partial(at, Some(head.clone()), token, &chunk).await.expect("it is written");
 }

@@ -32,11 +32,11 @@ pub async fn inputs() -> Vec<Input> {
     }
     for n in 0..INPUTS {
         for (at, _, micros, units) in &mut sessions {
-            w.rows.meter().take();
+            w.tables.meter().take();
             let started = Instant::now();
             w.input(at, &format!("r{n}")).await;
             micros.push(started.elapsed().as_secs_f64() * 1e6);
-            let told = w.rows.meter().take();
+            let told = w.tables.meter().take();
             assert!(n == 0 || *units == (told.write, told.read), "an input costs what the one before did");
             *units = (told.write, told.read);
         }

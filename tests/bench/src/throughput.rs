@@ -3,22 +3,20 @@
 
 use std::time::Instant;
 
-use aws_sdk_dynamodb::types::{
-    Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
-};
+use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, TransactWriteItem};
 use futures_util::future::join_all;
 use keel_embedded::{Dispatch, Embedded};
 use keel_env::{Env as _, SystemEnv};
 use keel_kernel::{Commit, CommitId, Head, LeaseToken, NewEvent};
 use keel_ledger::SessionKey;
-use keel_ledger::plan::{Plan, plan};
+use keel_ledger::dynamo::{Tables, transaction};
+use keel_ledger::plan::plan;
 
 use crate::stats::Sample;
 use crate::world::{PREFIX, World, answer};
 
 /// Turns that each of the two takes.
 const ROUNDS: usize = 9;
-const OLD: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
 /// Commits per second.
 #[derive(Clone, Copy, Debug)]
@@ -116,45 +114,15 @@ pub fn prepare(
     mut head: Head,
     commits: usize,
 ) -> Vec<(String, Vec<TransactWriteItem>)> {
-    let mut calls = Vec::with_capacity(commits);
+    let (tables, mut calls) = (Tables::with_prefix(PREFIX), Vec::with_capacity(commits));
     for n in 0..commits {
         let id = CommitId::parse(SystemEnv.unique()).expect("hex digits");
-        let commit = Commit {
-            id: id.clone(),
-            lease: Some(token.clone()),
-            lease_ms: 3_600_000,
-            events: vec![answer(&format!("g{n}"), &[])],
-        };
-        let decision = keel_kernel::commit::decide(&head, SystemEnv.now(), &commit).expect("it is allowed");
-        calls.push((format!("{id}-0"), actions(plan(at, &head, &decision))));
-        head = decision.head;
+        let events = [answer(&format!("g{n}"), &[])];
+        let commit = Commit { id: &id, lease: Some(token), lease_ms: 3_600_000, events: &events };
+        let transition = keel_kernel::commit::decide(&head, SystemEnv.now(), &commit).expect("it is allowed");
+        let plan = plan(at, Some(&head), &transition);
+        calls.push((format!("{id}-0"), transaction(&tables, plan).expect("it is whole")));
+        head = transition.head;
     }
     calls
-}
-
-fn actions(plan: Plan) -> Vec<TransactWriteItem> {
-    let (pk, sk) = plan.head.key;
-    let update = Update::builder()
-        .table_name(format!("{PREFIX}state"))
-        .key("pk", aws_sdk_dynamodb::types::AttributeValue::S(pk))
-        .key("sk", aws_sdk_dynamodb::types::AttributeValue::S(sk))
-        .update_expression(plan.head.update)
-        .condition_expression(plan.head.condition)
-        .set_expression_attribute_names(Some(plan.head.names.into_iter().collect()))
-        .set_expression_attribute_values(Some(plan.head.values.into_iter().collect()))
-        .return_values_on_condition_check_failure(OLD)
-        .build()
-        .expect("it is whole");
-    let mut actions = vec![TransactWriteItem::builder().update(update).build()];
-    for item in plan.puts {
-        let put = Put::builder()
-            .table_name(format!("{PREFIX}events"))
-            .set_item(Some(item.into_iter().collect()))
-            .condition_expression("attribute_not_exists(pk)")
-            .return_values_on_condition_check_failure(OLD)
-            .build()
-            .expect("it is whole");
-        actions.push(TransactWriteItem::builder().put(put).build());
-    }
-    actions
 }

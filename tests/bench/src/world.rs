@@ -5,13 +5,14 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::Client;
 use keel_embedded::{Embedded, client_over, tables};
 use keel_env::{Env as _, SystemEnv};
+use keel_kernel::budget::Budget;
 use keel_kernel::{
-    DedupeKey, Head, KeyName, Kind, LeaseToken, NewEvent, OwnerId, Payload, SessionId, StateOwner, TenantId,
+    DedupeKey, Head, KeyName, Kind, LeaseToken, NewEvent, OwnerId, Payload, SessionDescription, SessionId,
+    TenantId,
 };
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::Meta;
 use keel_ledger::{Ledger, LedgerConfig, SessionKey};
 use serde_json::{Value, json};
 
@@ -27,8 +28,8 @@ pub const TENANT: &str = "dev";
 pub struct World {
     /// The SDK's client of the store, for bare calls.
     pub client: Client,
-    /// The store's own verbs, and the meter of units.
-    pub rows: Dynamo,
+    /// The tables, with the meter of units.
+    pub tables: Dynamo,
     /// The ledger.
     pub ledger: Ledger,
     /// What left the SDK.
@@ -41,16 +42,16 @@ impl World {
         let trips = RoundTrips::default();
         let client = client_over(trips.counting(embedded.http_client()));
         tables::create_missing(&client, PREFIX).await.expect("the store takes the tables");
-        let rows = Dynamo::new(client.clone(), Tables::with_prefix(PREFIX));
+        let tables = Dynamo::new(client.clone(), Tables::with_prefix(PREFIX));
         // Hints that nobody follows.
         let (hints, mut hinted) = LocalHints::channel();
         tokio::spawn(async move { while hinted.recv().await.is_some() {} });
         let config = LedgerConfig { lease_ms: 3_600_000, ..LedgerConfig::default() };
-        let store = Arc::new(rows.clone());
+        let store = Arc::new(tables.clone());
         let ledger =
             Ledger::new(store, Arc::new(hints), CommitNotifier::in_process(), Arc::new(SystemEnv), config);
         trips.take();
-        Self { client, rows, ledger, trips }
+        Self { client, tables, ledger, trips }
     }
 
     /// A ledger over a new store in memory, worked on the task that asks.
@@ -64,8 +65,8 @@ impl World {
             tenant: TenantId::parse(TENANT).expect("a name"),
             session: SessionId::parse(id).expect("a name"),
         };
-        let meta = Meta::native(at.session.clone(), SystemEnv.now());
-        self.rows.create(&at, &meta, &Head::new(StateOwner::Native, 3)).await.expect("a new session");
+        let description = SessionDescription::native(at.session.clone(), SystemEnv.now());
+        self.ledger.create(&at, &description, Budget::default()).await.expect("a new session");
         at
     }
 

@@ -91,10 +91,10 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
     let mut rng = world.rng.fork(&format!("client-{number}"));
     let router = keel_fn_edge::router(Edge {
         ledger: process.ledger,
-        settings: Settings::new(process.rows.clone()),
+        settings: Settings::new(process.tenants.clone()),
         secrets: Arc::new(NoSecrets),
         egress: EgressPolicy::default(),
-        rows: process.rows,
+        tenants: process.tenants,
         auth: world.auth.clone(),
         features: Features { stream: true, owners: true },
     });

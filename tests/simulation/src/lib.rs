@@ -166,7 +166,7 @@ async fn rest(world: &World) -> Vec<Rested> {
         tokio::time::sleep(LOOK).await;
         let mut live = world.working.load(Ordering::Relaxed) > 0;
         for at in world.family().await {
-            let head = world.clean.head(&at).await;
+            let head = world.clean.head(&at, Consistency::Strong).await;
             live |= head.is_ok_and(|head| head.is_some_and(|h| h.run.status.is_live() || h.tells_parent));
         }
         if !live || healed.elapsed() > REST {
@@ -176,7 +176,7 @@ async fn rest(world: &World) -> Vec<Rested> {
     let mut rested = Vec::new();
     for at in &world.family().await {
         checks::owners(&world.history, &at.to_string());
-        let head = world.clean.head(at).await;
+        let head = world.clean.head(at, Consistency::Strong).await;
         let page = world.clean.events(at, Seq::ZERO, 10_000, Consistency::Strong).await;
         match (head, page) {
             (Ok(Some(head)), Ok(page)) => {

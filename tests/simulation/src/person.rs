@@ -55,7 +55,7 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
         let wait = if world.is_calm() { rng.pick(1_000..=3_000) } else { rng.pick(500..=30_000) };
         tokio::time::sleep(Duration::from_millis(wait)).await;
         for at in world.family().await {
-            let Ok(decisions) = process.rows.decisions(&at).await else { continue };
+            let Ok(decisions) = process.ledger.decisions(&at).await else { continue };
             for decision in decisions {
                 let now = process.ledger.env().now();
                 if !matches!(decision.state(now), DecisionState::Open(_))
@@ -79,10 +79,8 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
                 };
                 let answer =
                     DecisionAnswer { verdict, comment: None, by: process.name.clone(), at_ms: now.0 };
-                let answered = process
-                    .ledger
-                    .answer_decision(&process.rows, &at, &decision.id, &decision.digest, answer)
-                    .await;
+                let answered =
+                    process.ledger.answer_decision(&at, &decision.id, &decision.digest, &answer).await;
                 told(&world.history, &at, &answered.map(|(_, created)| created));
             }
         }

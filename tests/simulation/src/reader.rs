@@ -61,7 +61,6 @@ impl Reader {
         let (stop, drain) = watch::channel(false);
         let router = keel_fn_stream::router(Streams {
             ledger: self.process.ledger.clone(),
-            rows: self.process.rows.clone(),
             auth: self.world.auth.clone(),
             config: StreamConfig {
                 life: Duration::from_secs(40),

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keel_kernel::commit::Guard;
-use keel_kernel::event::KeyName;
-use keel_kernel::{DedupeKey, Head, Seq, Transition};
-use keel_ledger::port::{Consistency, EventPage, KeyRow, SessionKey, Store, StoreError, Written};
+use keel_kernel::{Guard, Head, Transition};
+use keel_ledger::layer::StoreLayer;
+use keel_ledger::port::{SessionKey, Store, StoreError, Written};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +48,7 @@ impl Sabotaged {
         let mut outcome = transition.clone();
         outcome.guards.retain(|guard| !matches!(guard, Guard::Seq(_)));
         if transition.events.is_empty() {
-            return self.inner.write(at, before, &outcome, token).await;
+            return self.inner.write(at, Some(before), &outcome, token).await;
         }
         let mut events = transition.clone();
         events.head = Head {
@@ -57,57 +56,41 @@ impl Sabotaged {
             finished: transition.head.finished,
             ..before.clone()
         };
-        match self.inner.write(at, before, &events, token).await? {
+        match self.inner.write(at, Some(before), &events, token).await? {
             Written::Committed => {}
             other => return Ok(other),
         }
         // As on a slow network, so that a few hundred seeds meet what happens in between.
         tokio::time::sleep(Duration::from_millis(300)).await;
         (outcome.events, outcome.keys, outcome.new_calls) = (Vec::new(), Vec::new(), Vec::new());
-        self.inner.write(at, &events.head, &outcome, token).await
+        self.inner.write(at, Some(&events.head), &outcome, token).await
     }
 }
 
 #[async_trait]
-impl Store for Sabotaged {
-    async fn head(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
-        self.inner.head(at).await
-    }
-
-    async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, StoreError> {
-        self.inner.head_eventual(at).await
+impl StoreLayer for Sabotaged {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
     }
 
     async fn write(
         &self,
         at: &SessionKey,
-        before: &Head,
+        before: Option<&Head>,
         transition: &Transition,
         token: &str,
     ) -> Result<Written, StoreError> {
         let mut broken = transition.clone();
-        match self.mutation {
-            Mutation::NoEpochCondition => broken.guards.retain(|guard| !matches!(guard, Guard::Lease(..))),
-            Mutation::NoKeyPut => broken.keys.clear(),
-            Mutation::NoSeqInSettle if is_settle(before, transition) => {
+        match (self.mutation, before) {
+            (Mutation::NoEpochCondition, _) => {
+                broken.guards.retain(|guard| !matches!(guard, Guard::Lease(..)));
+            }
+            (Mutation::NoKeyPut, _) => broken.keys.clear(),
+            (Mutation::NoSeqInSettle, Some(before)) if is_settle(before, transition) => {
                 return self.settle(at, before, transition, token).await;
             }
-            Mutation::NoSeqInSettle => {}
+            (Mutation::NoSeqInSettle, _) => {}
         }
         self.inner.write(at, before, &broken, token).await
-    }
-
-    async fn keys(&self, at: &SessionKey, keys: &[(KeyName, DedupeKey)]) -> Result<Vec<KeyRow>, StoreError> {
-        self.inner.keys(at, keys).await
-    }
-
-    async fn events(
-        &self,
-        at: &SessionKey,
-        after: Seq,
-        limit: usize,
-        consistency: Consistency,
-    ) -> Result<EventPage, StoreError> {
-        self.inner.events(at, after, limit, consistency).await
     }
 }

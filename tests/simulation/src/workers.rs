@@ -144,7 +144,7 @@ fn draw_fate(rng: &mut Rng) -> (Fate, Option<u64>, Option<u64>) {
 /// The schedule, for ever.
 pub(crate) async fn sweep_on(world: Arc<World>) {
     let process = world.process("sweep", 0);
-    let sweeper = Sweeper::new(process.ledger.clone(), process.rows.clone());
+    let sweeper = Sweeper::new(process.ledger.clone());
     loop {
         // Each sweep is sixteen requests, so it comes no more often than in the cloud.
         tokio::time::sleep(Duration::from_secs(60)).await;

@@ -9,12 +9,13 @@ use keel_agent::tool::builtin::Builtin;
 use keel_embedded::{Embedded, tables};
 use keel_env::Env as _;
 use keel_fn_worker::{FixedResources, Worker, WorkerConfig};
-use keel_kernel::{Head, Millis, SessionId, StateOwner, TenantId};
+use keel_kernel::budget::Budget;
+use keel_kernel::{Millis, SessionDescription, SessionId, TenantId, session};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::sessions::{ApiKeyRow, Meta};
-use keel_ledger::{Ledger, LedgerConfig, SessionKey, Store};
+use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::{Ledger, LedgerConfig, SessionKey, Store, TenantStore};
 use keel_web::Auth;
 use keel_web::auth::ApiKey;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -61,7 +62,7 @@ pub(crate) struct World {
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) ledger: Ledger,
-    pub(crate) rows: Dynamo,
+    pub(crate) tenants: TenantStore,
     pub(crate) env: Arc<SimEnv>,
     history: Arc<History>,
 }
@@ -82,7 +83,8 @@ impl World {
         let lease_ms = *rng.one_of(&[8_000, 20_000, 60_000]);
         let key = ApiKey::parse(KEY).expect("a key");
         let row = ApiKeyRow { hash: key.hash(), scopes: vec!["client".to_owned()], created_ms: 0 };
-        clean.put_api_key(&key.tenant, &key.id, &row).await.expect("the key's row");
+        let tenants = TenantStore::new(clean.clone());
+        tenants.put_api_key(&key.tenant, &key.id, &row).await.expect("the key's row");
         let world = World {
             rng,
             history,
@@ -91,7 +93,7 @@ impl World {
             working: AtomicU64::new(0),
             queue: Arc::new(queue),
             sessions,
-            auth: Auth::new(clean.clone()),
+            auth: Auth::new(tenants),
             clean,
             store,
             begun: Instant::now(),
@@ -115,15 +117,16 @@ impl World {
         let env = Arc::new(SimEnv::new(self.begun, fnv(&name), skew_ms, rng.fork("env")));
         let client =
             Wire::client(&self.store, faults, self.calm.clone(), self.history.clone(), rng.fork("wire"));
-        let rows = Dynamo::new(client, Tables::with_prefix(PREFIX));
-        let mut store: Arc<dyn Store> = Arc::new(rows.clone());
+        let tables = Dynamo::new(client, Tables::with_prefix(PREFIX));
+        let tenants = TenantStore::new(tables.clone());
+        let mut store: Arc<dyn Store> = Arc::new(tables);
         if let Some(mutation) = self.mutation {
             store = Arc::new(Sabotaged { inner: store, mutation });
         }
         // Readers poll, as across functions: nothing tells them of a commit.
         let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
         let ledger = Ledger::new(store, self.queue.clone(), CommitNotifier::none(), env.clone(), config);
-        Process { name, ledger, rows, env, history: self.history.clone() }
+        Process { name, ledger, tenants, env, history: self.history.clone() }
     }
 
     /// The sessions and all that works for them, as of now.
@@ -153,7 +156,7 @@ impl Process {
         let env = self.env.clone();
         Worker {
             ledger: self.ledger.clone(),
-            rows: self.rows.clone(),
+            tenants: self.tenants.clone(),
             resources: Arc::new(FixedResources {
                 provider: Arc::new(Fake),
                 tools: Arc::new(Asking {
@@ -178,11 +181,13 @@ fn fnv(name: &str) -> u64 {
     name.bytes().fold(0x811c_9dc5, |hash: u64, byte| ((hash ^ u64::from(byte)) * 0x0100_0193) & 0xffff_ffff)
 }
 
-async fn make_session(rows: &Dynamo, number: u64, rng: &mut Rng) -> SessionKey {
-    let session = SessionId::parse(format!("s{number}")).expect("a session id");
-    let at = SessionKey { tenant: TenantId::parse("t").expect("a tenant id"), session: session.clone() };
+async fn make_session(store: &Dynamo, number: u64, rng: &mut Rng) -> SessionKey {
+    let id = SessionId::parse(format!("s{number}")).expect("a session id");
+    let at = SessionKey { tenant: TenantId::parse("t").expect("a tenant id"), session: id.clone() };
     let max_attempts = u32::try_from(rng.pick(1..=4)).expect("a small number");
-    let meta = Meta { max_attempts, ..Meta::native(session, Millis(number)) };
-    rows.create(&at, &meta, &Head::new(StateOwner::Native, max_attempts)).await.expect("a new session");
+    let description = SessionDescription { max_attempts, ..SessionDescription::native(id, Millis(number)) };
+    let created = session::create(None, &description, Budget::default()).expect("nothing is there yet");
+    let transition = created.expect("it is new");
+    store.write(&at, None, &transition, &format!("make-{number}")).await.expect("a new session");
     at
 }

@@ -10,7 +10,7 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 async fn main() -> Result<(), Error> {
     let setup = Setup::from_env().await?;
     // Kept between invocations: one that stopped at its bound is continued by the next.
-    let sweeper = Arc::new(Sweeper::new(setup.ledger(), setup.dynamo.clone()));
+    let sweeper = Arc::new(Sweeper::new(setup.ledger()));
     let handler = |_: LambdaEvent<serde_json::Value>| {
         let sweeper = sweeper.clone();
         async move {

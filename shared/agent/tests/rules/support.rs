@@ -13,10 +13,11 @@ use keel_agent::tool::builtin::Builtin;
 use keel_agent::{CallState, Partial, RunContext, SessionPort, SessionPortError, SettleResult};
 use keel_kernel::commit::{Commit, decide};
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
+use keel_kernel::testing::MemorySession;
 use keel_kernel::transcript::History;
 use keel_kernel::{
-    CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent, OwnerId,
-    Payload, Refusal, Seq, StateOwner, Transition,
+    CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent, Obstacles,
+    OwnerId, Payload, Refusal, Seq, SessionDescription, SessionId, StateOwner, Transition,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -31,11 +32,18 @@ pub(crate) const LEASE_MS: u64 = 60_000;
 pub(crate) const BACKOFF_MS: u64 = 1_000;
 pub(crate) const ATTEMPTS: u32 = 3;
 
+/// A session in memory, and what was published of it.
 struct Row {
-    head: Head,
-    events: Vec<Event>,
-    keys: BTreeMap<(KeyName, DedupeKey), String>,
+    memory: MemorySession,
     partials: Vec<Partial>,
+}
+
+impl std::ops::Deref for Row {
+    type Target = MemorySession;
+
+    fn deref(&self) -> &MemorySession {
+        &self.memory
+    }
 }
 
 /// What the waiting of a session depends on.
@@ -79,7 +87,9 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Ledger {
     pub(crate) fn new() -> Arc<Ledger> {
         let head = Head::new(StateOwner::Native, ATTEMPTS);
-        let row = Row { head, events: Vec::new(), keys: BTreeMap::new(), partials: Vec::new() };
+        let id = SessionId::parse("s").expect("a session id");
+        let description = SessionDescription::native(id, Millis(0));
+        let row = Row { memory: MemorySession::new(description, head), partials: Vec::new() };
         Arc::new(Ledger {
             row: Mutex::new(row),
             started: Instant::now(),
@@ -112,7 +122,8 @@ impl Ledger {
         if events.is_empty() {
             return Ok(());
         }
-        let commit = Commit { id: self.commit_id(), lease: lease.cloned(), lease_ms: LEASE_MS, events };
+        let id = self.commit_id();
+        let commit = Commit { id: &id, lease, lease_ms: LEASE_MS, events: &events };
         row.write(decide(&row.head, self.now(), &commit)?)
     }
 
@@ -135,7 +146,7 @@ impl Ledger {
 
     pub(crate) fn close(&self) {
         let row = &mut *locked(&self.row);
-        let transition = run::close(&row.head, self.now()).expect("it is open");
+        let transition = run::close(&row.head, self.now(), &[]).expect("it is open");
         row.write(transition).expect("no keys");
     }
 
@@ -191,7 +202,7 @@ impl Ledger {
             compact: row.head.compact,
         };
         Owner {
-            session_port: MemoryDesk { ledger: self.clone(), token: token.clone() },
+            session_port: MemorySessionPort { ledger: self.clone(), token: token.clone() },
             waits: MemoryWaits::new(self.clone(), token),
             context,
             signals: watch::Sender::default(),
@@ -290,7 +301,7 @@ impl Row {
         let mut unknown = Vec::new();
         for new in events {
             match new.key.as_ref().and_then(|key| self.keys.get(key)) {
-                Some(digest) if *digest == new.sent()?.1 => {}
+                Some(row) if row.digest == new.sent()?.1 => {}
                 Some(_) => {
                     let (name, key) = new.key.expect("it was found by its key");
                     return Err(Refusal::IdempotencyConflict { name, key: key.into(), seq: Seq::ZERO });
@@ -301,22 +312,19 @@ impl Row {
         Ok(unknown)
     }
 
+    /// Carries out a transition that was decided on the head as it is.
     fn write(&mut self, transition: Transition) -> Result<(), Refusal> {
-        let held = |call: &&DedupeKey| self.keys.contains_key(&(KeyName::ToolCallId, (*call).clone()));
-        if let Some(call) = transition.new_calls.iter().find(held) {
-            return Err(Refusal::CallIdReused(call.to_string()));
+        let before = self.head.clone();
+        match self.memory.write(&before, &transition) {
+            Ok(()) => Ok(()),
+            Err(Obstacles { call: Some(call), .. }) => Err(Refusal::CallIdReused(call.to_string())),
+            Err(obstacles) => panic!("I2: what a transition needs is looked up first: {obstacles:?}"),
         }
-        for claim in transition.keys {
-            assert_eq!(self.keys.insert((claim.name, claim.key), claim.digest), None, "I2");
-        }
-        self.events.extend(transition.events);
-        self.head = transition.head;
-        Ok(())
     }
 }
 
 /// The session as one owner sees it.
-pub(crate) struct MemoryDesk {
+pub(crate) struct MemorySessionPort {
     ledger: Arc<Ledger>,
     token: LeaseToken,
 }
@@ -329,7 +337,7 @@ fn refused(refusal: Refusal) -> SessionPortError {
 }
 
 #[async_trait]
-impl SessionPort for MemoryDesk {
+impl SessionPort for MemorySessionPort {
     async fn history(&self) -> Result<History, SessionPortError> {
         let row = locked(&self.ledger.row);
         let state = row.head.ledger.clone();
@@ -368,7 +376,8 @@ impl SessionPort for MemoryDesk {
         }
         let row = &mut *locked(&self.ledger.row);
         let events = row.unknown(events).map_err(refused)?;
-        let settle = Settle { id: self.ledger.commit_id(), token: self.token.clone(), outcome, events };
+        let id = self.ledger.commit_id();
+        let settle = Settle { id: &id, token: &self.token, outcome, events: &events };
         match run::settle(&row.head, self.ledger.now(), &settle).map_err(refused)? {
             Settled::Before(status) => Ok(SettleResult::Settled(status)),
             Settled::Now(_) if at.is_some_and(|at| at != row.head.ledger.seq) => Ok(SettleResult::Moved),

@@ -18,6 +18,14 @@ pub enum Delivery {
 }
 
 impl Delivery {
+    /// The delivery that a committed input's payload names; absent means queue.
+    pub fn of(payload: &Payload) -> Delivery {
+        match payload.get("delivery").and_then(Value::as_str) {
+            Some("guide") => Delivery::Guide,
+            _ => Delivery::Queue,
+        }
+    }
+
     /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
 //! C, I, L, V and A1 as far as a commit decides them.
 
-use keel_kernel::commit::{Guard, decide};
+use keel_kernel::Guard;
+use keel_kernel::commit::decide;
 use keel_kernel::{
     Commit, Epoch, KeyName, Kind, LeaseToken, LedgerState, NewEvent, OwnerId, Refusal, Rule, Seq, StateOwner,
     caps,
@@ -104,15 +105,11 @@ fn c2_the_epoch_decides_and_not_the_clock() {
 #[test]
 fn c2_an_owner_commit_is_guarded_by_its_lease_and_by_the_last_seq() {
     let (mut session, token) = running();
-    let commit = Commit {
-        id: session.commit_id(),
-        lease: Some(token.clone()),
-        lease_ms: LEASE_MS,
-        events: vec![answer("g", &[1], &[])],
-    };
-    let decision = decide(&session.head, session.now, &commit).unwrap();
+    let (id, events) = (session.commit_id(), [answer("g", &[1], &[])]);
+    let commit = Commit { id: &id, lease: Some(&token), lease_ms: LEASE_MS, events: &events };
+    let transition = decide(&session.head, session.now, &commit).unwrap();
     for guard in [Guard::Seq(Seq(1)), Guard::Open, Guard::Lease(token.owner, token.epoch)] {
-        assert!(decision.guards.contains(&guard), "{guard:?} is missing");
+        assert!(transition.guards.contains(&guard), "{guard:?} is missing");
     }
 }
 

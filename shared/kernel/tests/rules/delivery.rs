@@ -1,6 +1,7 @@
 //! D and A: when an input enters the context, and when it is answered.
 
-use keel_kernel::commit::{Guard, decide};
+use keel_kernel::Guard;
+use keel_kernel::commit::decide;
 use keel_kernel::transcript::{Entry, LeftOut};
 use keel_kernel::{Commit, Delivery, Kind, LeaseToken, NewEvent, RunStatus, Seq};
 use serde_json::json;
@@ -150,9 +151,10 @@ fn d4_without_an_active_attempt_a_guide_becomes_a_queue() {
 fn d4_the_check_is_part_of_the_write() {
     for new in [guide("r2"), queue("r2")] {
         let (mut session, _) = running();
-        let commit = Commit { id: session.commit_id(), lease: None, lease_ms: 0, events: vec![new] };
-        let decision = decide(&session.head, session.now, &commit).unwrap();
-        assert!(decision.guards.contains(&Guard::Run(session.head.run.clone())), "{:?}", decision.guards);
+        let id = session.commit_id();
+        let commit = Commit { id: &id, lease: None, lease_ms: 0, events: &[new] };
+        let transition = decide(&session.head, session.now, &commit).unwrap();
+        assert!(transition.guards.contains(&Guard::Run(session.head.run.clone())), "{:?}", transition.guards);
     }
 }
 

@@ -10,16 +10,17 @@ use std::collections::BTreeMap;
 
 use keel_kernel::commit::decide;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
+use keel_kernel::transition::Obstacles;
 use keel_kernel::{
-    Commit, CommitId, DedupeKey, Epoch, Head, KeyClaim, KeyName, LeaseToken, NewEvent, OwnerId, Refusal,
-    RunStatus, Seq, StateOwner, Transition, WaitReason,
+    Commit, CommitId, Epoch, Head, LeaseToken, NewEvent, OwnerId, Refusal, RunStatus, Seq, StateOwner,
+    Transition, WaitReason,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 use self::commands::{Command, Step, Token};
-use crate::support::{LEASE_MS, Session, answer, holds};
+use crate::support::{LEASE_MS, Session, answer};
 
 /// What a decision on some head came to.
 enum Verdict {
@@ -95,7 +96,7 @@ impl Model {
             Err(refusal) => Verdict::Refused(refusal),
         };
         let commit = |lease: Option<LeaseToken>| {
-            let commit = Commit { id: id.clone(), lease, lease_ms: LEASE_MS, events: events.to_vec() };
+            let commit = Commit { id, lease: lease.as_ref(), lease_ms: LEASE_MS, events };
             some(decide(head, now, &commit).map(Some))
         };
         let token = |token: &Token| self.token(*token);
@@ -117,7 +118,7 @@ impl Model {
             }
             Command::Settle { token: shown, outcome, .. } => {
                 let Some(token) = token(shown) else { return Verdict::Nothing };
-                let settle = Settle { id: id.clone(), token, outcome: *outcome, events: events.to_vec() };
+                let settle = Settle { id, token: &token, outcome: *outcome, events };
                 some(run::settle(head, now, &settle).map(|settled| match settled {
                     Settled::Now(transition) => Some(transition),
                     Settled::Before(_) => None,
@@ -132,7 +133,7 @@ impl Model {
             }
             Command::Nudge => run::nudge(head, now).map_or(Verdict::Nothing, Verdict::Write),
             Command::Cancel => some(run::cancel(head, now)),
-            Command::Close => run::close(head, now).map_or(Verdict::Nothing, Verdict::Write),
+            Command::Close => run::close(head, now, &[]).map_or(Verdict::Nothing, Verdict::Write),
             Command::Pass { .. } => Verdict::Nothing,
         }
     }
@@ -149,7 +150,7 @@ impl Model {
         let mut from = self.heads[self.heads.len().saturating_sub(1 + lag)].clone();
         let mut verdict = self.decide(&from, command, &id, &events);
         if let Verdict::Write(transition) = &verdict
-            && !transition.guards.iter().all(|guard| holds(guard, &current))
+            && !transition.guards.iter().all(|guard| guard.holds(&current))
         {
             assert_ne!(*lag, 0, "guards hold of the head that they were made from");
             self.saw("lost race");
@@ -199,28 +200,21 @@ impl Model {
         if let Some(token) = self.shown(command) {
             assert!(self.holds_lease(&token), "C2, S3: {token:?} writes");
         }
-        let taken = |claim: &KeyClaim| self.session.keys.contains_key(&(claim.name, claim.key.clone()));
-        if transition.keys.iter().any(taken) {
-            return self.saw("key taken"); // I3, I5: nothing is written
-        }
-        let used = |call: &DedupeKey| self.session.keys.contains_key(&(KeyName::ToolCallId, call.clone()));
-        if transition.new_calls.iter().any(used) {
-            return self.saw("call id taken"); // V2: nothing is written
+        let was_live = self.session.head.run.status.is_live();
+        let was = self.session.head.run.status;
+        let was_running = was == RunStatus::Running;
+        let calls_open = !self.session.head.ledger.open_calls.is_empty();
+        match self.session.memory.write(from, &transition) {
+            Ok(()) => {}
+            Err(Obstacles { keys, .. }) if !keys.is_empty() => return self.saw("key taken"), // I3, I5
+            Err(Obstacles { call: Some(_), .. }) => return self.saw("call id taken"),        // V2
+            Err(obstacles) => panic!("the guards hold: {obstacles:?}"),
         }
         for event in &transition.events {
             self.epochs.insert(event.seq, self.epoch);
             self.watermarks.insert(event.seq, self.watermark);
             self.saw(event.kind.as_str());
         }
-        let was_live = self.session.head.run.status.is_live();
-        let was = self.session.head.run.status;
-        let was_running = was == RunStatus::Running;
-        let calls_open = !self.session.head.ledger.open_calls.is_empty();
-        for claim in transition.keys {
-            self.session.keys.insert((claim.name, claim.key), (claim.seq, claim.digest));
-        }
-        self.session.events.extend(transition.events);
-        self.session.head = merge(&self.session.head, from, &transition.head);
         let end = Some(self.session.head.ledger.seq);
         match command {
             Command::Input { .. } | Command::Queue if !was_live => self.fresh_run(),
@@ -307,39 +301,6 @@ impl Model {
         }
         panic!("an owner that answers everything never ends: {:?}", self.session.head.run);
     }
-}
-
-/// What the store makes of a decision: each attribute that it changes is set, the others stay as they are.
-fn merge(current: &Head, from: &Head, to: &Head) -> Head {
-    fn set<T: Clone + PartialEq>(current: &mut T, from: &T, to: &T) {
-        if from != to {
-            *current = to.clone();
-        }
-    }
-    let mut merged = current.clone();
-    set(&mut merged.closed, &from.closed, &to.closed);
-    set(&mut merged.run, &from.run, &to.run);
-    set(&mut merged.epoch, &from.epoch, &to.epoch);
-    set(&mut merged.finished, &from.finished, &to.finished);
-    set(&mut merged.due, &from.due, &to.due);
-    let (ledger, a, b) = (&mut merged.ledger, &from.ledger, &to.ledger);
-    set(&mut ledger.seq, &a.seq, &b.seq);
-    set(&mut ledger.unanswered, &a.unanswered, &b.unanswered);
-    set(&mut ledger.open_calls, &a.open_calls, &b.open_calls);
-    set(&mut ledger.owed_turn, &a.owed_turn, &b.owed_turn);
-    set(&mut ledger.last_answer, &a.last_answer, &b.last_answer);
-    set(&mut ledger.compacted, &a.compacted, &b.compacted);
-    set(&mut ledger.spent, &a.spent, &b.spent);
-    set(&mut ledger.input_seqs_seen, &a.input_seqs_seen, &b.input_seqs_seen);
-    match (&mut merged.lease, &from.lease, &to.lease) {
-        (Some(lease), Some(a), Some(b)) => {
-            set(&mut lease.owner, &a.owner, &b.owner);
-            set(&mut lease.claim, &a.claim, &b.claim);
-            set(&mut lease.until, &a.until, &b.until);
-        }
-        (lease, a, b) => set(lease, a, b),
-    }
-    merged
 }
 
 fn play(external: bool, steps: &[Step]) -> Model {

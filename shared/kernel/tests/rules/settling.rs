@@ -4,9 +4,7 @@ use keel_kernel::head::FailReason;
 use keel_kernel::run::{self, NotClaimable, Outcome, Settle, Settled, Sweep};
 use keel_kernel::{Epoch, Kind, LeaseToken, NewEvent, Refusal, RunStatus, Seq, caps};
 
-use crate::support::{
-    ATTEMPTS, LEASE_MS, Session, answer, failed, finished, guide, holds, message, queue, result,
-};
+use crate::support::{ATTEMPTS, LEASE_MS, Session, answer, failed, finished, guide, message, queue, result};
 
 const FAILED: Outcome = Outcome::Failed { backoff_ms: 1_000 };
 
@@ -52,13 +50,13 @@ fn s4_input_answered_within_the_run_is_not_newer() {
 fn s4_input_during_settle_is_not_stranded() {
     // The input comes first: the settle was decided for an older seq, so its guard fails and it is decided again.
     let (mut session, token) = running();
-    let settle =
-        Settle { id: session.commit_id(), token: token.clone(), outcome: Outcome::Succeeded, events: done() };
+    let (id, events) = (session.commit_id(), done());
+    let settle = Settle { id: &id, token: &token, outcome: Outcome::Succeeded, events: &events };
     let Settled::Now(transition) = run::settle(&session.head, session.now, &settle).unwrap() else {
         panic!("settled before")
     };
     session.input(queue("r2"));
-    assert!(!transition.guards.iter().all(|guard| holds(guard, &session.head)), "it must not be written");
+    assert!(!transition.guards.iter().all(|guard| guard.holds(&session.head)), "it must not be written");
     assert_eq!(session.try_settle(&token, Outcome::Succeeded, done()), Ok((RunStatus::Pending, true)));
     // The settle comes first: the input starts a run.
     let (mut session, token) = running();
@@ -71,12 +69,13 @@ fn s4_input_during_settle_is_not_stranded() {
 fn s4_a_bare_settle_is_guarded_by_the_last_seq_too() {
     let (mut session, token) = running();
     session.own(&token, done());
-    let settle = Settle { id: session.commit_id(), token, outcome: Outcome::Succeeded, events: Vec::new() };
+    let id = session.commit_id();
+    let settle = Settle { id: &id, token: &token, outcome: Outcome::Succeeded, events: &[] };
     let Settled::Now(transition) = run::settle(&session.head, session.now, &settle).unwrap() else {
         panic!("settled before")
     };
     session.input(queue("r2"));
-    assert!(!transition.guards.iter().all(|guard| holds(guard, &session.head)));
+    assert!(!transition.guards.iter().all(|guard| guard.holds(&session.head)));
 }
 
 #[test]

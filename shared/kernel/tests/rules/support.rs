@@ -1,13 +1,13 @@
-//! A session in memory: the kernel's decisions carried out as a store would, and small builders.
+//! A session in memory: the kernel's transitions carried out as a store would, and small builders.
 
-use std::collections::BTreeMap;
-
-use keel_kernel::commit::{Guard, decide};
+use keel_kernel::commit::decide;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
+use keel_kernel::testing::MemorySession;
 use keel_kernel::transcript::History;
+use keel_kernel::transition::Obstacles;
 use keel_kernel::{
     Commit, CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload,
-    Refusal, RunStatus, Seq, StateOwner, Transition, WaitReason,
+    Refusal, RunStatus, Seq, SessionDescription, SessionId, StateOwner, Transition, WaitReason,
 };
 use serde_json::{Value, json};
 
@@ -75,20 +75,6 @@ pub(crate) fn external(request_id: &str) -> NewEvent {
     event(Kind::ExternalEvent, &value, Some((KeyName::RequestId, key(request_id))))
 }
 
-/// Whether a guard holds of a head.
-pub(crate) fn holds(guard: &Guard, head: &Head) -> bool {
-    match guard {
-        Guard::Seq(seq) => head.ledger.seq == *seq,
-        Guard::Open => !head.closed,
-        Guard::Lease(owner, epoch) => {
-            head.epoch == *epoch && head.lease.as_ref().is_some_and(|lease| lease.owner == *owner)
-        }
-        Guard::Epoch(epoch) => head.epoch == *epoch,
-        Guard::LeaseUntil(until) => head.lease.as_ref().map(|lease| lease.until) == *until,
-        Guard::Run(run) => head.run == *run,
-    }
-}
-
 /// What a commit came to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Committed {
@@ -108,20 +94,34 @@ impl Committed {
     }
 }
 
-/// A session and its store.
+/// A session in memory, and a clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    pub(crate) head: Head,
-    pub(crate) events: Vec<Event>,
-    pub(crate) keys: BTreeMap<(KeyName, DedupeKey), (Seq, String)>,
+    pub(crate) memory: MemorySession,
     pub(crate) now: Millis,
     commits: u64,
 }
 
+impl std::ops::Deref for Session {
+    type Target = MemorySession;
+
+    fn deref(&self) -> &MemorySession {
+        &self.memory
+    }
+}
+
+impl std::ops::DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut MemorySession {
+        &mut self.memory
+    }
+}
+
 impl Session {
     pub(crate) fn new(state_owner: StateOwner) -> Self {
-        let head = Head::new(state_owner, ATTEMPTS);
-        Self { head, events: Vec::new(), keys: BTreeMap::new(), now: Millis(1_000_000), commits: 0 }
+        let id = SessionId::parse("s").expect("a session id");
+        let description = SessionDescription { state_owner, ..SessionDescription::native(id, Millis(0)) };
+        let memory = MemorySession::new(description, Head::new(state_owner, ATTEMPTS));
+        Self { memory, now: Millis(1_000_000), commits: 0 }
     }
 
     pub(crate) fn native() -> Self {
@@ -133,25 +133,14 @@ impl Session {
         CommitId::parse(format!("commit-{}", self.commits)).expect("visible ASCII")
     }
 
-    /// Carries a decision out: all of it, under its guards, where its keys and calls are absent.
+    /// Carries a transition out that was decided on the head as it is.
     pub(crate) fn carry_out(&mut self, transition: Transition) -> Result<Vec<Event>, Refusal> {
-        for guard in &transition.guards {
-            assert!(holds(guard, &self.head), "a guard that fails on the head it was made from: {guard:?}");
+        let before = self.head.clone();
+        match self.memory.write(&before, &transition) {
+            Ok(()) => Ok(transition.events),
+            Err(Obstacles { call: Some(call), .. }) => Err(Refusal::CallIdReused(call.to_string())),
+            Err(obstacles) => panic!("I2: what a transition needs is looked up first: {obstacles:?}"),
         }
-        if let Some(call) = transition.new_calls.iter().find(|call| self.holds_result(call)) {
-            return Err(Refusal::CallIdReused(call.to_string()));
-        }
-        for claim in transition.keys {
-            let old = self.keys.insert((claim.name, claim.key), (claim.seq, claim.digest));
-            assert_eq!(old, None, "I2: keys are looked up before a transition is carried out");
-        }
-        self.events.extend(transition.events.iter().cloned());
-        self.head = transition.head;
-        Ok(transition.events)
-    }
-
-    fn holds_result(&self, call: &DedupeKey) -> bool {
-        self.keys.contains_key(&(KeyName::ToolCallId, call.clone()))
     }
 
     /// I3, I5: what the keys of a commit say about it; `None` where all are free.
@@ -159,11 +148,11 @@ impl Session {
         let mut seqs = Vec::new();
         for new in events {
             let Some((name, key)) = &new.key else { continue };
-            let Some((seq, digest)) = self.keys.get(&(*name, key.clone())) else { continue };
-            if new.sent()?.1 != *digest {
-                return Err(Refusal::IdempotencyConflict { name: *name, key: key.to_string(), seq: *seq });
+            let Some(row) = self.keys.get(&(*name, key.clone())) else { continue };
+            if new.sent()?.1 != row.digest {
+                return Err(Refusal::IdempotencyConflict { name: *name, key: key.to_string(), seq: row.seq });
             }
-            seqs.push(*seq);
+            seqs.push(row.seq);
         }
         Ok((!seqs.is_empty()).then_some(Committed::Replayed(seqs)))
     }
@@ -173,11 +162,12 @@ impl Session {
         lease: Option<&LeaseToken>,
         events: Vec<NewEvent>,
     ) -> Result<Committed, Refusal> {
-        let commit = Commit { id: self.commit_id(), lease: lease.cloned(), lease_ms: LEASE_MS, events };
+        let id = self.commit_id();
+        let commit = Commit { id: &id, lease, lease_ms: LEASE_MS, events: &events };
         match decide(&self.head, self.now, &commit) {
-            Err(refusal) if !refusal.depends_on_head() => Err(refusal),
-            Err(refusal) => self.replay(&commit.events)?.ok_or(refusal),
-            Ok(transition) => match self.replay(&commit.events)? {
+            Err(refusal) if !refusal.depends_on_state() => Err(refusal),
+            Err(refusal) => self.replay(&events)?.ok_or(refusal),
+            Ok(transition) => match self.replay(&events)? {
                 Some(replayed) => Ok(replayed),
                 None => self.carry_out(transition).map(Committed::Wrote),
             },
@@ -224,7 +214,8 @@ impl Session {
         outcome: Outcome,
         events: Vec<NewEvent>,
     ) -> Result<(RunStatus, bool), Refusal> {
-        let settle = Settle { id: self.commit_id(), token: token.clone(), outcome, events };
+        let id = self.commit_id();
+        let settle = Settle { id: &id, token, outcome, events: &events };
         match run::settle(&self.head, self.now, &settle)? {
             Settled::Before(status) => Ok((status, false)),
             Settled::Now(transition) => {
@@ -260,7 +251,7 @@ impl Session {
     }
 
     pub(crate) fn close(&mut self) -> bool {
-        let transition = run::close(&self.head, self.now);
+        let transition = run::close(&self.head, self.now, &[]);
         self.carry_out_some(transition).expect("closing takes no keys")
     }
 

@@ -5,7 +5,7 @@ use keel_kernel::run::{self, NotClaimable, Outcome, Sweep};
 use keel_kernel::{Head, Kind, LeaseToken, Millis, RunStatus, SessionId, StateOwner, WaitReason};
 use serde_json::json;
 
-use crate::support::{LEASE_MS, Session, answer, event, finished, holds, queue};
+use crate::support::{LEASE_MS, Session, answer, event, finished, queue};
 
 fn running() -> (Session, LeaseToken) {
     let mut session = Session::native();
@@ -56,7 +56,7 @@ fn h1_an_answer_that_was_decided_on_a_pending_run_is_refused_once_an_owner_has_c
     let late = run::nudge(&session.head, session.now).expect("a pending run is told too");
     let token = session.claim("b");
     let seen = session.head.run.nudges;
-    assert!(!late.guards.iter().all(|guard| holds(guard, &session.head)), "it is decided again");
+    assert!(!late.guards.iter().all(|guard| guard.holds(&session.head)), "it is decided again");
     assert!(session.nudge());
     assert_eq!(session.park(&token, seen), Ok(false));
 }

@@ -1,17 +1,25 @@
-//! One command from first look to last try.
+//! One command from first look to last try: the only retry loop there is.
+//!
+//! How a write's end is read (I3, I5, I6):
+//! - a key is taken: the same digest is the first submission, another one is a conflict;
+//! - a guard failed, or a row beside the head is another by now: decide again on what is there;
+//! - a refusal that depends on the session's state: look the keys up first, it may be our own earlier commit;
+//! - no answer: send the very same write again. If it then fails, see whether the ledger holds this commit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use keel_env::metric;
 use keel_kernel::{
-    CommitId, DedupeKey, Event, Head, KeyName, Millis, NewEvent, Refusal, RunStatus, Seq, Transition,
+    CommitId, DedupeKey, Event, Head, KeyName, KeyRow, Millis, NewEvent, Obstacles, Refusal, RunStatus, Seq,
+    SideRow, Transition,
 };
 
+use super::subject::Subject;
 use super::{Ledger, LedgerError};
-use crate::port::{Consistency, EventPage, KeyRow, Obstacles, SessionKey, StoreError, Written};
-use keel_env::metric;
+use crate::port::{Consistency, EventPage, SessionKey, StoreError, Written};
 
-/// What a command's rule says of a head.
+/// What a command's rule says of what it sees.
 pub(super) enum Step<T> {
     /// Write this.
     Write(Transition),
@@ -20,18 +28,32 @@ pub(super) enum Step<T> {
 }
 
 /// How a command ended.
-pub(super) enum Carried<T> {
-    /// It is in the ledger, by this call (`created`) or an earlier one.
-    Wrote { events: Vec<Event>, head: Head, created: bool },
-    /// There was nothing to write.
-    Done(T, Head),
+pub(super) enum Carried<T, S> {
+    /// It is written, by this call (`created`) or an earlier one.
+    Wrote(Wrote),
+    /// There was nothing to write; what was seen then.
+    Done(T, S),
+}
+
+/// What a command wrote.
+pub(super) struct Wrote {
+    /// The events, in the order they were sent.
+    pub(super) events: Vec<Event>,
+    /// The head afterwards, or a later one.
+    pub(super) head: Head,
+    /// The rows beside the head, where this call wrote them.
+    pub(super) rows: Vec<SideRow>,
+    /// False where an earlier submission had written it (I3).
+    pub(super) created: bool,
 }
 
 /// A command's events, and what became of them so far.
 pub(super) struct Job<'a> {
     pub(super) id: &'a CommitId,
-    /// What is still to be written, with its place in what was sent.
-    pub(super) events: Vec<(usize, NewEvent)>,
+    /// What is still to be written.
+    pub(super) events: Vec<NewEvent>,
+    /// The place in what was sent of each of them.
+    pub(super) places: Vec<usize>,
     /// How many events were sent.
     pub(super) size: usize,
     /// Events that an earlier submission wrote, by their place in what was sent.
@@ -41,7 +63,12 @@ pub(super) struct Job<'a> {
 impl<'a> Job<'a> {
     pub(super) fn new(id: &'a CommitId, events: Vec<NewEvent>) -> Self {
         let size = events.len();
-        Self { id, events: events.into_iter().enumerate().collect(), size, found: BTreeMap::new() }
+        Self { id, events, places: (0..size).collect(), size, found: BTreeMap::new() }
+    }
+
+    /// A command that appends nothing.
+    pub(super) fn without_events(id: &'a CommitId) -> Self {
+        Self::new(id, Vec::new())
     }
 
     /// Everything that was sent is in the ledger by earlier submissions.
@@ -49,10 +76,15 @@ impl<'a> Job<'a> {
         self.size > 0 && self.found.len() == self.size
     }
 
-    fn ended<T>(self, events: Vec<Event>, head: Head, created: bool) -> Carried<T> {
+    fn ended(self, transition: Transition) -> Wrote {
         let mut all = self.found;
-        all.extend(self.events.iter().map(|(place, _)| *place).zip(events));
-        Carried::Wrote { events: all.into_values().collect(), head, created }
+        all.extend(self.places.into_iter().zip(transition.events));
+        let events = all.into_values().collect();
+        Wrote { events, head: transition.head, rows: transition.rows, created: true }
+    }
+
+    fn replayed(self, head: Head, created: bool) -> Wrote {
+        Wrote { events: self.found.into_values().collect(), head, rows: Vec::new(), created }
     }
 }
 
@@ -66,98 +98,96 @@ const IMMEDIATE_RETRIES: u32 = 2;
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
 
 impl Ledger {
-    /// Carries a command out: `decide` is asked about each head that is met, until a write succeeds or there is nothing
-    /// to write.
-    pub(super) async fn carry_out<T>(
+    /// Carries a command out: `decide` is asked about all that is seen of the subject, until a write succeeds or there is
+    /// nothing to write. `known` is what the caller saw last, if it saw anything: it saves the first read.
+    pub(super) async fn carry_out<S: Subject, T>(
         &self,
         at: &SessionKey,
-        known: Option<Head>,
+        (subject, known): (&S, Option<S::Seen>),
         job: Job<'_>,
-        decide: impl Fn(&Head, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
-    ) -> Result<Carried<T>, LedgerError> {
-        let carried = self.try_on(at, known, job, decide).await;
+        decide: impl Fn(&S::Seen, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
+    ) -> Result<Carried<T, S::Seen>, LedgerError> {
+        let carried = self.decide_and_write(at, (subject, known), job, decide).await;
         if let Err(LedgerError::Refused(Refusal::Fenced { .. })) = carried {
             metric::count(metric::name::FENCED, 1);
         }
         carried
     }
 
-    async fn try_on<T>(
+    async fn decide_and_write<S: Subject, T>(
         &self,
         at: &SessionKey,
-        known: Option<Head>,
+        (subject, known): (&S, Option<S::Seen>),
         mut job: Job<'_>,
-        decide: impl Fn(&Head, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
-    ) -> Result<Carried<T>, LedgerError> {
-        // Its guards make a write of a stale head fail, so the first look may be stale and costs half.
-        let first_look = match known {
-            Some(head) => Some(head),
-            None => self.read(|| self.store.head_eventual(at)).await?,
+        decide: impl Fn(&S::Seen, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
+    ) -> Result<Carried<T, S::Seen>, LedgerError> {
+        // Its conditions make a write of something stale fail, so the first look may be stale and costs half.
+        let mut seen = match known {
+            Some(known) => known,
+            None => subject.look(self, at, Consistency::Eventual).await?,
         };
-        let mut fresh = first_look.is_none();
-        let mut head = match first_look {
-            Some(head) => head,
-            None => self.head(at).await?,
-        };
-        let mut seen = Obstacles::default();
+        let mut fresh = false;
+        let mut obstacles = Obstacles::default();
         for attempt in 0..self.config.tries {
-            let events: Vec<NewEvent> = job.events.iter().map(|(_, event)| event.clone()).collect();
-            let step = decide(&head, self.env.now(), &events);
+            let step = decide(&seen, self.env.now(), &job.events);
             let concludes = match &step {
                 Ok(Step::Write(_)) => false,
                 Ok(Step::Done(_)) => true,
-                Err(refusal) => refusal.depends_on_head(),
+                Err(refusal) => refusal.depends_on_state(),
             };
             if concludes && !fresh {
-                // What the caller remembered, or an eventual read showed, may be older than the ledger: nothing is concluded from it.
-                (head, fresh) = (self.head(at).await?, true);
+                // What the caller remembered, or an eventual read showed, may be older than the ledger: nothing is
+                // concluded from it.
+                (seen, fresh) = (subject.look(self, at, Consistency::Strong).await?, true);
                 continue;
             }
             if let Ok(Step::Done(done)) = step {
-                return Ok(Carried::Done(done, head));
+                return Ok(Carried::Done(done, seen));
             }
-            // I3, I5, I6: a key that is taken answers before any refusal that another head could have avoided.
+            // I3, I5, I6: a key that is taken answers before any refusal that another state could have avoided.
             if let Err(refusal) = &step
-                && refusal.depends_on_head()
+                && refusal.depends_on_state()
             {
-                seen.keys = self.taken_keys(at, &job).await?;
+                obstacles.keys = self.taken_keys(at, &job).await?;
             }
-            if !seen.keys.is_empty() {
-                let ours = self.recognise(at, &mut job, std::mem::take(&mut seen.keys)).await?;
+            if !obstacles.keys.is_empty() {
+                let ours = self.recognise(at, &mut job, std::mem::take(&mut obstacles.keys)).await?;
                 if job.is_replayed() {
                     let head = self.head(at).await?;
-                    return Ok(job.ended(Vec::new(), head, ours));
+                    return Ok(Carried::Wrote(job.replayed(head, ours)));
                 }
                 continue; // the rest of the events is new
             }
             let transition = match step {
                 Ok(Step::Write(transition)) => transition,
-                Ok(Step::Done(done)) => return Ok(Carried::Done(done, head)),
+                Ok(Step::Done(done)) => return Ok(Carried::Done(done, seen)),
                 Err(refusal) => return Err(refusal.into()),
             };
-            match self.write(at, &head, &transition, job.id, attempt).await? {
+            match self.write(at, S::head(&seen), &transition, job.id, attempt).await? {
                 WriteEnd::Committed => {
                     self.announce(at, &transition).await;
-                    return Ok(job.ended(transition.events, transition.head, true));
+                    return Ok(Carried::Wrote(job.ended(transition)));
                 }
-                WriteEnd::Lost(obstacles) => {
-                    if let Some(call) = &obstacles.call
-                        && obstacles.keys.is_empty()
+                WriteEnd::Lost(found) => {
+                    if let Some(call) = &found.call
+                        && found.keys.is_empty()
                     {
-                        seen.keys = self.taken_keys(at, &job).await?;
-                        if seen.keys.is_empty() {
+                        obstacles.keys = self.taken_keys(at, &job).await?;
+                        if obstacles.keys.is_empty() {
                             return Err(Refusal::CallIdReused(call.to_string()).into());
                         }
                     }
-                    seen.keys.extend(obstacles.keys);
-                    // One lost race is run again at once. Who loses more is in a crowd, and the crowd must spread.
+                    obstacles.keys.extend(found.keys);
+                    // One lost race is run again at once. Who loses more is one of many, and they must spread.
                     if attempt >= IMMEDIATE_RETRIES {
                         self.pause(attempt - IMMEDIATE_RETRIES).await;
                     }
-                    (head, fresh) = match obstacles.head.filter(|_| attempt < IMMEDIATE_RETRIES) {
-                        Some(head) => (head, true),
-                        None => (self.head(at).await?, true),
+                    let head = found.head.filter(|_| attempt < IMMEDIATE_RETRIES && !found.row);
+                    seen = match head.and_then(S::with_head) {
+                        Some(seen) => seen,
+                        None => subject.look(self, at, Consistency::Strong).await?,
                     };
+                    fresh = true;
                 }
                 WriteEnd::Again => self.pause(attempt).await,
             }
@@ -169,13 +199,13 @@ impl Ledger {
     async fn write(
         &self,
         at: &SessionKey,
-        before: &Head,
+        before: Option<&Head>,
         transition: &Transition,
         id: &CommitId,
         attempt: u32,
     ) -> Result<WriteEnd, LedgerError> {
-        // A token stands for one transition: the next transition of the same commit gets another. Our ids have 32 characters
-        // and differ in any of them, so none may be cut; DynamoDB takes 36.
+        // A token stands for one transition: the next one of the same commit gets another. Our ids have 32 characters and
+        // differ in any of them, so none may be cut; DynamoDB takes 36.
         let token = format!("{id}-{attempt}");
         let mut unanswered = false;
         for resend in 0..self.config.tries {
@@ -231,9 +261,13 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
-    /// The head, strongly read.
-    pub(super) async fn read_head(&self, at: &SessionKey) -> Result<Option<Head>, LedgerError> {
-        self.read(|| self.store.head(at)).await
+    /// The head, as fresh as this; `None`: there is no such session.
+    pub(super) async fn read_head(
+        &self,
+        at: &SessionKey,
+        consistency: Consistency,
+    ) -> Result<Option<Head>, LedgerError> {
+        self.read(|| self.store.head(at, consistency)).await
     }
 
     /// The rows of those keys that are taken.
@@ -256,12 +290,30 @@ impl Ledger {
         self.read(|| self.store.events(at, after, limit, consistency)).await
     }
 
-    /// I6: whether the ledger holds this very transition's events, whose answer was lost.
+    /// I6: whether this very transition, whose answer was lost, is written. What it writes shows it: its first event, or a
+    /// row that nobody else writes so.
     async fn holds(&self, at: &SessionKey, transition: &Transition) -> Result<bool, LedgerError> {
-        let Some(first) = transition.events.first() else { return Ok(false) };
-        let before = Seq(first.seq.0 - 1);
-        let page = self.page(at, before, 1, Consistency::Strong).await?;
-        Ok(page.events.first().is_some_and(|event| event.commit == first.commit))
+        if let Some(first) = transition.events.first() {
+            let before = Seq(first.seq.0 - 1);
+            let page = self.page(at, before, 1, Consistency::Strong).await?;
+            return Ok(page.events.first().is_some_and(|event| event.commit == first.commit));
+        }
+        for row in &transition.rows {
+            match row {
+                SideRow::AnswerDecision(decision) => {
+                    let found =
+                        self.read(|| self.store.decision(at, &decision.id, Consistency::Strong)).await?;
+                    return Ok(found.as_ref() == Some(decision));
+                }
+                SideRow::Description(description) => {
+                    let found = self.read(|| self.store.description(at)).await?;
+                    return Ok(found.as_ref() == Some(description));
+                }
+                // Its token answers for a new session, and who opens a decision finds it open.
+                SideRow::NewSession(_) | SideRow::OpenDecision(_) | SideRow::WithdrawDecision(_) => {}
+            }
+        }
+        Ok(false)
     }
 
     /// Tells readers and, where a run waits for an owner, the queue.
@@ -286,7 +338,7 @@ impl Ledger {
     }
 
     /// Waits a jittered moment that grows with the tries, a second at most.
-    pub(super) async fn pause(&self, attempt: u32) {
+    async fn pause(&self, attempt: u32) {
         let ms = self.env.pick(PAUSE_MS) << attempt.min(4);
         tokio::time::sleep(Duration::from_millis(ms.min(1_000))).await;
     }

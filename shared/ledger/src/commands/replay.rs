@@ -1,10 +1,10 @@
 //! Telling a retry from a conflict (I3, I5, I6).
 
-use keel_kernel::{DedupeKey, Event, KeyName, NewEvent, Refusal, Seq};
+use keel_kernel::{DedupeKey, Event, KeyName, KeyRow, NewEvent, Refusal, Seq};
 
 use super::engine::Job;
 use super::{Ledger, LedgerError};
-use crate::port::{Consistency, KeyRow, SessionKey};
+use crate::port::{Consistency, SessionKey};
 
 impl Ledger {
     /// The rows of the job's keys that are taken.
@@ -14,7 +14,7 @@ impl Ledger {
         job: &Job<'_>,
     ) -> Result<Vec<KeyRow>, LedgerError> {
         let keys: Vec<(KeyName, DedupeKey)> =
-            job.events.iter().filter_map(|(_, event)| event.key.clone()).collect();
+            job.events.iter().filter_map(|event| event.key.clone()).collect();
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -34,31 +34,32 @@ impl Ledger {
     ) -> Result<bool, LedgerError> {
         let mut ours = false;
         for row in rows {
-            let mine = |(_, event): &(usize, NewEvent)| {
+            let mine = |event: &NewEvent| {
                 event.key.as_ref().is_some_and(|(name, key)| *name == row.name && *key == row.key)
             };
-            let Some(at_index) = job.events.iter().position(mine) else { continue };
-            let (place, event) = &job.events[at_index];
-            let (_, digest) = event.sent()?;
+            let Some(index) = job.events.iter().position(mine) else { continue };
+            let (_, digest) = job.events[index].sent()?;
             if digest != row.digest {
                 let key = row.key.to_string();
                 return Err(Refusal::IdempotencyConflict { name: row.name, key, seq: row.seq }.into()); // I5
             }
             ours |= row.commit == *job.id;
-            let place = *place;
+            let place = job.places[index];
             let first = self.read_commit(at, row.seq, 1).await?;
             let commit = &first[0].commit;
             if commit.size == job.size && commit.index == place && commit.size > 1 {
                 let base = Seq(row.seq.0 - place as u64);
                 let siblings = self.read_commit(at, base, commit.size).await?;
-                if siblings.iter().zip(&job.events).all(|(old, (_, new))| old.kind == new.kind) {
+                if siblings.iter().zip(&job.events).all(|(old, new)| old.kind == new.kind) {
                     job.found.extend(siblings.into_iter().enumerate());
                     job.events.clear();
+                    job.places.clear();
                     return Ok(ours);
                 }
             }
             job.found.insert(place, first.into_iter().next().expect("read_commit reads at least one"));
-            job.events.remove(at_index);
+            job.events.remove(index);
+            job.places.remove(index);
         }
         Ok(ours)
     }

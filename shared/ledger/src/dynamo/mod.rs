@@ -1,23 +1,23 @@
 //! The ledger in DynamoDB: three tables, whose definitions stand in `infra/tables.json`.
+//!
+//! [`Dynamo`] is the connection. Its rows are reached through the [`Ledger`](crate::Ledger), which takes it as its
+//! [`Store`](crate::Store), and through a [`TenantStore`](crate::TenantStore), for what belongs to no session.
 
-pub mod items;
-pub mod keys;
+mod convert;
 mod partials;
+mod plan;
 mod reads;
-mod row;
-mod rows;
-mod settings;
 mod store;
+mod tenant;
 mod transact;
-mod waits;
 
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 
-pub use partials::PartialChunk;
-pub use rows::{DuePage, DuePlace};
+pub use convert::read_item;
+pub use plan::transaction;
 
 use crate::meter::Meter;
 
@@ -40,7 +40,7 @@ impl Tables {
     }
 }
 
-/// The store over DynamoDB.
+/// The tables in DynamoDB, and what calls of them cost.
 #[derive(Clone, Debug)]
 pub struct Dynamo {
     client: Client,
@@ -51,12 +51,12 @@ pub struct Dynamo {
 }
 
 impl Dynamo {
-    /// A store over these tables. The client must not retry by itself: the machine is the only retry loop.
+    /// Over these tables. The client must not retry by itself: the ledger's loop is the only one for writes.
     pub fn new(client: Client, tables: Tables) -> Self {
         Self { retrying_client: client.clone(), client, tables, meter: Arc::default() }
     }
 
-    /// Lets the SDK try calls again that may be carried out twice. Where any other failed, the machine must see it.
+    /// Lets the SDK try calls again that may be carried out twice. Where any other failed, the ledger must see it.
     #[must_use]
     pub fn retrying(self, retries: RetryConfig) -> Self {
         let retrying_client =
@@ -64,7 +64,7 @@ impl Dynamo {
         Self { retrying_client, ..self }
     }
 
-    /// What the calls of this store cost.
+    /// What the calls of these tables cost.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }

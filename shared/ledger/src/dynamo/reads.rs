@@ -1,12 +1,13 @@
-//! The reads that most others are made of: one item by its key, and the items of a partition under a prefix.
+//! The reads that most others are made of: one item by its key, many by theirs, and the items of a partition under a prefix.
 
 use aws_sdk_dynamodb::operation::query::QueryOutput;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Dynamo;
-use super::items::Read;
-use super::transact::{failure, key, units};
+use super::convert::{SdkItem, read_item, sdk_key};
+use super::transact::{failure, units};
 use crate::port::{Consistency, StoreError};
+use crate::value::{Item, Key};
 
 /// Items of the state table in one partition whose sort keys begin alike.
 #[derive(Clone, Copy)]
@@ -22,21 +23,45 @@ impl Dynamo {
     pub(super) async fn get(
         &self,
         table: &str,
-        at: (String, String),
+        key: Key,
         consistency: Consistency,
-    ) -> Result<Option<Read>, StoreError> {
+    ) -> Result<Option<Item>, StoreError> {
         let got = self
             .retrying_client
             .get_item()
             .table_name(table)
-            .set_key(Some(key(at)))
+            .set_key(Some(sdk_key(key)))
             .consistent_read(consistency == Consistency::Strong)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .send()
             .await
             .map_err(|e| failure("GetItem", e))?;
         self.meter.read("GetItem", units(got.consumed_capacity()));
-        Ok(got.item)
+        got.item.map(read_item).transpose()
+    }
+
+    /// Items of the state table by their keys, at most 100, possibly a moment old, in no order. The call may leave some
+    /// out for their size.
+    pub(super) async fn get_many(
+        &self,
+        keys: impl IntoIterator<Item = Key>,
+    ) -> Result<Vec<Item>, StoreError> {
+        let mut wanted = KeysAndAttributes::builder();
+        for key in keys {
+            wanted = wanted.keys(sdk_key(key));
+        }
+        let wanted = wanted.build().map_err(|e| StoreError::NotWritten("BatchGetItem", Box::new(e)))?;
+        let got = self
+            .retrying_client
+            .batch_get_item()
+            .request_items(&self.tables.state, wanted)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .send()
+            .await
+            .map_err(|e| failure("BatchGetItem", e))?;
+        self.meter.read("BatchGetItem", units(got.consumed_capacity()));
+        let tables = got.responses.unwrap_or_default();
+        tables.into_values().flatten().map(read_item).collect()
     }
 
     /// The first so many of them, or all, in order, strongly read. A page ends at 1 MiB, which is a few large plugins.
@@ -44,12 +69,14 @@ impl Dynamo {
         &self,
         under: PartitionPrefix<'_>,
         most: Option<usize>,
-    ) -> Result<Vec<Read>, StoreError> {
+    ) -> Result<Vec<Item>, StoreError> {
         let (mut items, mut after) = (Vec::new(), None);
         loop {
             let left = most.map(|most| most - items.len());
             let got = self.query(under, after, left, Consistency::Strong, true).await?;
-            items.extend(got.items.unwrap_or_default());
+            for item in got.items.unwrap_or_default() {
+                items.push(read_item(item)?);
+            }
             after = got.last_evaluated_key;
             if after.is_none() || most.is_some_and(|most| items.len() >= most) {
                 return Ok(items);
@@ -64,18 +91,19 @@ impl Dynamo {
         after: Option<&str>,
         limit: usize,
         oldest_first: bool,
-    ) -> Result<(Vec<Read>, Option<String>), StoreError> {
-        let after = after.map(|sk| key((under.pk.to_owned(), sk.to_owned())));
+    ) -> Result<(Vec<Item>, Option<String>), StoreError> {
+        let after = after.map(|sk| sdk_key(Key::new(under.pk, sk)));
         let got = self.query(under, after, Some(limit), Consistency::Eventual, oldest_first).await?;
         let next =
             got.last_evaluated_key().and_then(|key| key.get("sk")).and_then(|sk| sk.as_s().ok()).cloned();
-        Ok((got.items.unwrap_or_default(), next))
+        let items: Result<Vec<Item>, _> = got.items.into_iter().flatten().map(read_item).collect();
+        Ok((items?, next))
     }
 
     async fn query(
         &self,
         under: PartitionPrefix<'_>,
-        after: Option<Read>,
+        after: Option<SdkItem>,
         limit: Option<usize>,
         consistency: Consistency,
         oldest_first: bool,

@@ -6,14 +6,14 @@ mod commands;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keel_kernel::{Head, StateOwner};
+use keel_kernel::StateOwner;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
 use keel_ledger::memory::Memory;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use crate::support::{Rig, Rows, TestEnv, create, embedded, rows, session};
+use crate::support::{Rig, TestEnv, create, embedded, rows, session};
 use commands::{Command, Driver, Reply, command};
 
 /// How often an answer of each sort was met, so that a generator that reaches nothing is noticed.
@@ -71,15 +71,15 @@ async fn compare(commands: Vec<Command>, reached: &mut Reached) -> Result<(), Te
     let dynamo = Arc::new(Dynamo::new(client.clone(), Tables::with_prefix("")));
     let memory = Arc::new(Memory::default());
     for (at, owner) in [(&native, StateOwner::Native), (&external, StateOwner::External)] {
-        create(&dynamo, at, Head::new(owner, 3)).await;
-        memory.create(at, Head::new(owner, 3));
+        create(&*dynamo, at, owner).await;
+        create(&*memory, at, owner).await;
     }
     let (mut left, mut right) =
         (Rig::over(memory.clone(), TestEnv::new(7)), Rig::over(dynamo, TestEnv::new(7)));
     let mut driver = Driver::default();
     for (step, command) in commands.iter().enumerate() {
         let at = if command.external { &external } else { &native };
-        let now = memory.session(at).expect("it was created").head;
+        let now = memory.copy(at).expect("it was created").head;
         let verb = driver.resolve(command, &now);
         let (expected, met) = (driver.run(&left, at, &verb).await, driver.run(&right, at, &verb).await);
         if !alike(&expected, &met) {
@@ -90,15 +90,14 @@ async fn compare(commands: Vec<Command>, reached: &mut Reached) -> Result<(), Te
         driver.learn(&expected);
     }
     for at in [&native, &external] {
-        let expected = memory.session(at).expect("it was created");
-        let expected = Rows { head: expected.head, events: expected.events, keys: expected.keys };
+        let expected = memory.copy(at).expect("it was created");
         let met = rows(&client, at).await;
         if expected != met {
             return Err(TestCaseError::fail(format!(
                 "rows\n in memory: {expected:#?}\n in DynamoDB: {met:#?}"
             )));
         }
-        keel_kernel::LedgerState::fold(met.events.values())
+        keel_kernel::LedgerState::fold(&met.events)
             .map_err(|refusal| refusal.to_string())
             .and_then(
                 |state| if state == met.head.ledger { Ok(()) } else { Err("L5: the head is no fold".into()) },

@@ -7,15 +7,15 @@ mod wire;
 
 use std::sync::Arc;
 
+use keel_kernel::budget::Budget;
 use keel_kernel::run::{NotClaimable, Outcome};
-use keel_kernel::{Head, LeaseToken, NewEvent, RunStatus, Seq, StateOwner};
+use keel_kernel::{Head, LeaseToken, NewEvent, RunStatus, StateOwner};
+use keel_ledger::Appended;
 use keel_ledger::dynamo::{Dynamo, Tables};
-use keel_ledger::sessions::Created;
-use keel_ledger::{Appended, StoreError};
 
 use crate::support::{
-    Rig, Rows, START, TestEnv, World, answer, compaction, create, embedded, finished, key, meta, owner,
-    result, rows, session, text,
+    Rig, Rows, TestEnv, World, answer, compaction, create, described, embedded, finished, key, owner, result,
+    rows, session, text,
 };
 use Fault::{Conflict, InProgress, InternalAfter, InternalBefore, LostAnswer, LostRequest, Throttled};
 use wire::{Fault, Wire};
@@ -47,7 +47,7 @@ async fn world() -> (World, Wire) {
     let (client, wire) = Wire::over(&embedded().await);
     let store = Arc::new(Dynamo::new(client.clone(), Tables::with_prefix("")));
     let at = session("s");
-    create(&store, &at, Head::new(StateOwner::Native, 3)).await;
+    create(&*store, &at, StateOwner::Native).await;
     (World { at, client, rig: Rig::over(store.clone(), TestEnv::new(11)), store }, wire)
 }
 
@@ -77,9 +77,9 @@ macro_rules! under_every_script {
 async fn holds_once(w: &World, before: &Rows, told: &Appended, sent: &[NewEvent], case: &str) {
     let now = rows(&w.client, &w.at).await;
     let first = before.head.ledger.seq.0 + 1;
-    let seqs: Vec<u64> = now.events.keys().map(|seq| seq.0).collect();
+    let seqs: Vec<u64> = now.events.iter().map(|event| event.seq.0).collect();
     assert_eq!(seqs, (1..first + sent.len() as u64).collect::<Vec<_>>(), "L2: {case}");
-    let new: Vec<_> = now.events.range(Seq(first)..).map(|(_, event)| event.clone()).collect();
+    let new: Vec<_> = now.events.iter().filter(|event| event.seq.0 >= first).cloned().collect();
     assert_eq!(told.events, new, "what was answered is what is there: {case}");
     assert_eq!(told.head, now.head, "{case}");
     let kinds: Vec<_> = new.iter().map(|event| event.kind).collect();
@@ -238,28 +238,23 @@ async fn s5_a_release_hands_over_once() {
     );
 }
 
-/// A creation is tried once: its caller learns honestly whether it may have happened, and sends it again.
+/// A creation is carried out by the same loop as a commit: whatever happens on the way, the session is there once.
 #[tokio::test(start_paused = true)]
 async fn i6_a_creation_is_written_once_and_safe_to_send_again() {
-    let harmless =
+    let faults =
         [LostRequest, LostAnswer, InternalBefore, InternalAfter, SLOW, THROTTLED, Conflict, InProgress];
-    for fault in harmless {
+    for fault in faults {
         let (w, wire) = world().await;
         let at = session("new");
-        let (meta, head) = (meta(&at.session, StateOwner::Native, START), Head::new(StateOwner::Native, 3));
+        let described = described(&at.session, StateOwner::Native);
         wire.writes_meet(&[fault]);
-        let told = w.store.create(&at, &meta, &head).await;
-        assert_eq!(wire.heal(), 0);
-        let written = w.store.session(&at).await.expect("no fault");
-        match (&told, &written) {
-            (Ok(Created::Now(session)), Some(there)) => assert_eq!(session, there, "{fault:?}"),
-            (Err(StoreError::Unknown(..)), _) | (Err(StoreError::NotWritten(..)), None) => {}
-            other => panic!("{fault:?}: {other:?}"),
-        }
-        let again = w.store.create(&at, &meta, &head).await.expect("no fault");
-        let (Created::Now(session) | Created::Before(session)) = again;
-        assert_eq!((session.meta, session.head), (meta, head), "{fault:?}");
-        let page = w.store.list(&at.tenant, None, 10).await.expect("no fault");
+        let (made, created) =
+            w.ledger().create(&at, &described, Budget::default()).await.expect("faults end");
+        assert_eq!((wire.heal(), created), (0, true), "{fault:?}");
+        assert_eq!((&made.description, &made.head), (&described, &Head::new(StateOwner::Native, 3)));
+        let (again, created) = w.ledger().create(&at, &described, Budget::default()).await.expect("no fault");
+        assert_eq!((again, created), (made, false), "{fault:?}");
+        let page = w.tenants().sessions(&at.tenant, None, 10).await.expect("no fault");
         assert_eq!(page.sessions.len(), 2, "{fault:?}: the list names it once, beside the first session");
     }
 }

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use keel_kernel::{Kind, OwnerId, RunStatus, Seq};
 use keel_ledger::StoreError;
-use keel_ledger::dynamo::items;
+use keel_ledger::dynamo::read_item;
 use keel_ledger::port::Consistency;
+use keel_ledger::{Store as _, items};
 use serde_json::{Value, json};
 
 use crate::support::{World, answer, key, rows, session, text};
@@ -54,8 +55,8 @@ async fn l1_yesterdays_items_are_read_and_gone_on_from() {
     assert_eq!(head.ledger.unanswered.iter().copied().collect::<Vec<_>>(), [Seq(3)]);
     let lease = head.lease.clone().expect("it was running");
     assert_eq!((lease.owner.as_str(), head.epoch.0), ("w1", 1));
-    let described = world.store.session(&at).await.unwrap().expect("it is described");
-    assert_eq!((described.meta.max_attempts, described.meta.revision), (3, 1));
+    let described = world.ledger().session(&at).await.unwrap();
+    assert_eq!((described.description.max_attempts, described.description.revision), (3, 1));
     let page = world.ledger().events(&at, Seq::ZERO, 10, Consistency::Strong).await.unwrap();
     let kinds: Vec<Kind> = page.events.iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [Kind::UserMessage, Kind::AssistantMessage, Kind::UserMessage]);
@@ -63,7 +64,7 @@ async fn l1_yesterdays_items_are_read_and_gone_on_from() {
     assert_eq!(rows(&world.client, &at).await.keys.len(), 3, "each event's key");
     let told = world.store.partials(&at, "").await.unwrap();
     assert_eq!((told.len(), told[0].1.text.as_str(), told[0].1.dead.as_deref()), (1, "par", Some("lost")));
-    let api_key = world.store.api_key(&at.tenant, "k1").await.unwrap().expect("it is known");
+    let api_key = world.tenants().api_key(&at.tenant, "k1").await.unwrap().expect("it is known");
     assert_eq!(api_key.scopes, ["client"]);
 
     // The same request again is the first submission, and what comes now comes behind.
@@ -86,6 +87,7 @@ async fn a_newer_version_is_refused_by_name_and_nothing_is_guessed() {
         newer["v"] = json!({ "N": (items::VERSION + 1).to_string() });
         item(&newer)
     };
+    let plain = |item| read_item(item).expect("attributes of ours");
     let refused = |read: Result<(), StoreError>| {
         let error = read.expect_err("it is newer").to_string();
         assert!(error.contains("schema version 2 is newer than this code"), "{error}");
@@ -94,9 +96,9 @@ async fn a_newer_version_is_refused_by_name_and_nothing_is_guessed() {
         let all = tables[table].as_array().unwrap().iter();
         all.clone().find(|kept| kept["sk"]["S"].as_str().unwrap().starts_with(sk)).unwrap().clone()
     };
-    refused(items::read_head(&newer(&of("state", "head"))).map(drop));
-    refused(items::read_event(&newer(&of("events", "e#"))).map(drop));
-    refused(items::read_key(&newer(&of("events", "k#"))).map(drop));
+    refused(items::read_head(&plain(newer(&of("state", "head")))).map(drop));
+    refused(items::read_event(&plain(newer(&of("events", "e#")))).map(drop));
+    refused(items::read_key(&plain(newer(&of("events", "k#")))).map(drop));
     for (table, sk) in [("state", "meta"), ("state", "key#"), ("partials", "")] {
         let world = world().await;
         world.client.put_item().table_name(table).set_item(Some(newer(&of(table, sk)))).send().await.unwrap();
@@ -104,7 +106,7 @@ async fn a_newer_version_is_refused_by_name_and_nothing_is_guessed() {
         refused(match table {
             "partials" => world.store.partials(&at, "").await.map(drop),
             _ if sk == "meta" => world.store.session(&at).await.map(drop),
-            _ => world.store.api_key(&at.tenant, "k1").await.map(drop),
+            _ => world.tenants().api_key(&at.tenant, "k1").await.map(drop),
         });
     }
 }

@@ -1,6 +1,5 @@
 //! A ledger over the embedded store, a clock that tests move, and short names for what is committed.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +8,20 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use keel_embedded::{Embedded, tables};
 use keel_env::Env;
+use keel_kernel::budget::Budget;
+use keel_kernel::decision::Decision;
+use keel_kernel::testing::MemorySession;
 use keel_kernel::{
     DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload, Refusal, Seq,
-    SessionId, StateOwner, TenantId,
+    SessionDescription, SessionId, StateOwner, TenantId,
 };
-use keel_ledger::dynamo::{Dynamo, Tables, items};
+use keel_ledger::dynamo::{Dynamo, Tables, read_item};
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::port::KeyRow;
-use keel_ledger::sessions::Meta;
-use keel_ledger::{Ledger, LedgerConfig, LedgerError, SessionKey, Store};
+use keel_ledger::port::Written;
+use keel_ledger::value::Item;
+use keel_ledger::{Ledger, LedgerConfig, LedgerError, SessionKey, Store, TenantStore};
+use keel_ledger::{items, keys};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -121,7 +124,7 @@ impl World {
 
     pub(crate) async fn owned_by(state_owner: StateOwner) -> Self {
         let world = Self::empty().await;
-        create(&world.store, &world.at, Head::new(state_owner, 3)).await;
+        create(&*world.store, &world.at, state_owner).await;
         world.store.meter().take();
         world
     }
@@ -131,6 +134,10 @@ impl World {
         let client = embedded().await.client();
         let store = Arc::new(Dynamo::new(client.clone(), Tables::with_prefix("")));
         Self { at: session("s"), client, rig: Rig::over(store.clone(), TestEnv::new(7)), store }
+    }
+
+    pub(crate) fn tenants(&self) -> TenantStore {
+        TenantStore::new((*self.store).clone())
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -172,35 +179,42 @@ impl World {
     }
 }
 
-/// Writes a session's rows.
-pub(crate) async fn create(store: &Dynamo, at: &SessionKey, head: Head) {
-    let meta = meta(&at.session, head.state_owner, START);
-    store.create(at, &meta, &head).await.expect("a new session is written");
+/// Writes a new session's rows.
+pub(crate) async fn create(store: &dyn Store, at: &SessionKey, state_owner: StateOwner) {
+    let described = described(&at.session, state_owner);
+    let made = keel_kernel::session::create(None, &described, Budget::default()).expect("nothing is there");
+    let token = format!("make-{}", at.session);
+    let written = store.write(at, None, &made.expect("it is new"), &token).await;
+    assert_eq!(written.expect("no fault"), Written::Committed);
 }
 
-pub(crate) fn meta(session: &SessionId, state_owner: StateOwner, created: Millis) -> Meta {
-    let native = Meta::native(session.clone(), created);
-    Meta { state_owner, digest: "d".to_owned(), ..native }
+pub(crate) fn described(session: &SessionId, state_owner: StateOwner) -> SessionDescription {
+    let native = SessionDescription::native(session.clone(), START);
+    SessionDescription { state_owner, digest: "d".to_owned(), ..native }
 }
 
 /// Everything that the tables hold of a session.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Rows {
-    pub(crate) head: Head,
-    pub(crate) events: BTreeMap<Seq, Event>,
-    pub(crate) keys: BTreeMap<(KeyName, DedupeKey), KeyRow>,
-}
+pub(crate) type Rows = MemorySession;
 
 /// Reads a session's rows past the ledger and past its store.
 pub(crate) async fn rows(client: &Client, at: &SessionKey) -> Rows {
-    let mut found = Rows {
-        head: items::read_head(&query(client, "state", at, "head").await[0]).expect("the head decodes"),
-        events: BTreeMap::new(),
-        keys: BTreeMap::new(),
-    };
+    let head = items::read_head(&query(client, "state", at, "head").await[0]).expect("the head decodes");
+    let described = items::read_row(&query(client, "state", at, "meta").await[0]);
+    let mut found = Rows::new(described.expect("the description decodes"), head);
+    for item in query(client, "state", at, keys::DECISION_PREFIX).await {
+        let decision: Decision = items::read_row(&item).expect("a decision decodes");
+        assert_eq!(item.contains_key(items::OPEN), decision.given.is_none(), "a condition must see it");
+        found.decisions.insert(decision.id.clone(), decision);
+    }
+    for item in under(client, "state", at.tenant.as_str(), keys::OPEN_PREFIX).await {
+        let id: String = items::read_row(&item).expect("a name decodes");
+        if Decision::session_of(&id).as_ref() == Some(&at.session) {
+            found.listed.insert(id);
+        }
+    }
     for item in query(client, "events", at, "e#").await {
         let event = items::read_event(&item).expect("an event decodes");
-        found.events.insert(event.seq, event);
+        found.events.push(event);
     }
     for item in query(client, "events", at, "k#").await {
         let row = items::read_key(&item).expect("a key decodes");
@@ -209,12 +223,16 @@ pub(crate) async fn rows(client: &Client, at: &SessionKey) -> Rows {
     found
 }
 
-pub(crate) async fn query(client: &Client, table: &str, at: &SessionKey, prefix: &str) -> Vec<items::Read> {
+async fn query(client: &Client, table: &str, at: &SessionKey, prefix: &str) -> Vec<Item> {
+    under(client, table, &at.to_string(), prefix).await
+}
+
+async fn under(client: &Client, table: &str, pk: &str, prefix: &str) -> Vec<Item> {
     let mut pages = client
         .query()
         .table_name(table)
         .key_condition_expression("pk = :pk AND begins_with(sk, :prefix)")
-        .expression_attribute_values(":pk", AttributeValue::S(at.to_string()))
+        .expression_attribute_values(":pk", AttributeValue::S(pk.to_owned()))
         .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
         .consistent_read(true)
         .into_paginator()
@@ -222,7 +240,7 @@ pub(crate) async fn query(client: &Client, table: &str, at: &SessionKey, prefix:
         .send();
     let mut found = Vec::new();
     while let Some(item) = pages.next().await {
-        found.push(item.expect("a query succeeds"));
+        found.push(read_item(item.expect("a query succeeds")).expect("attributes of ours"));
     }
     found
 }

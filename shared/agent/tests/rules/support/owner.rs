@@ -17,7 +17,7 @@ use keel_kernel::run;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{MemoryDesk, MemoryWaits, locked};
+use super::{MemorySessionPort, MemoryWaits, locked};
 
 /// The fake, and what it was asked.
 #[derive(Default)]
@@ -88,7 +88,7 @@ impl Tools for Counting {
 
 /// One owner's attempt.
 pub(crate) struct Owner {
-    pub(crate) session_port: MemoryDesk,
+    pub(crate) session_port: MemorySessionPort,
     pub(crate) context: RunContext,
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) provider: Recording,

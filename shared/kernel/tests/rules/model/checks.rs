@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keel_kernel::commit::Guard;
+use keel_kernel::Guard;
 use keel_kernel::head::FailReason;
 use keel_kernel::transcript::{Entry, History, LeftOut, Transcript};
 use keel_kernel::{Class, Event, Head, Kind, LedgerState, RunStatus, Seq, StateOwner, Transition, caps};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keel_kernel::run::Outcome;
-use keel_kernel::{Head, RunStatus, StateOwner};
+use keel_kernel::{RunStatus, StateOwner};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::{LedgerError, StoreError};
 
@@ -125,7 +125,7 @@ async fn i6_a_read_that_is_refused_or_lost_is_tried_again() {
 async fn i6_a_token_names_one_commit_however_alike_the_ids_are() {
     let store = Arc::new(Dynamo::new(embedded().await.client(), Tables::with_prefix("")));
     let at = session("s");
-    create(&store, &at, Head::new(StateOwner::Native, 3)).await;
+    create(&*store, &at, StateOwner::Native).await;
     let rig = Rig::over(store, TestEnv::at_one_moment(7));
     for request in ["a", "b", "c"] {
         let told = rig.ledger.input(&at, text(request), Some(key(request))).await;

@@ -2,23 +2,20 @@
 //!
 //! Every item carries a schema version `v`. A reader refuses a version it does not know instead of guessing.
 
-use std::collections::{BTreeMap, HashMap};
-
-use aws_sdk_dynamodb::types::AttributeValue;
 use keel_kernel::budget::Budget;
-use keel_kernel::event::Spent;
-use keel_kernel::event::{CommitPlace, KeyName};
+use keel_kernel::decision::Decision;
+use keel_kernel::event::{CommitPlace, KeyName, Spent};
 use keel_kernel::head::{Compacted, FailReason, LastSettle, LedgerState};
 use keel_kernel::{
-    CommitId, DedupeKey, Epoch, Event, Head, KeyClaim, Kind, Lease, Millis, OwnerId, Payload, Run, RunStatus,
-    Seq, SessionId, StateOwner, WaitReason,
+    ChildOf, CommitId, DedupeKey, Epoch, Event, Head, KeyClaim, KeyRow, Kind, Lease, Millis, OwnerId,
+    Payload, Run, RunStatus, Seq, SessionDescription, SessionId, StateOwner, TenantId, WaitReason,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::keys;
-use crate::port::{KeyRow, SessionKey, StoreError};
-
-/// An item, or what an update changes of one.
-pub type Item = BTreeMap<String, AttributeValue>;
+use crate::keys;
+use crate::port::{SessionKey, StoreError};
+use crate::value::{Item, Key, Value};
 
 /// The schema of head, event and key items.
 pub const VERSION: u64 = 1;
@@ -91,32 +88,91 @@ pub mod attr {
     pub const DIGEST: &str = "digest";
 }
 
-/// A number.
-pub fn number(n: u64) -> AttributeValue {
-    AttributeValue::N(n.to_string())
+/// The attribute of a row that holds a value as JSON text: nothing but these rows' own readers looks inside.
+pub const ROW: &str = "row";
+/// A description's revision, beside its row so that a condition can see it.
+pub const REVISION: &str = "rev";
+/// Present on a decision's row while nobody has answered it, so that a condition can see it.
+pub const OPEN: &str = "open";
+
+fn number(n: u64) -> Value {
+    Value::Number(n)
 }
 
-fn text(s: impl Into<String>) -> AttributeValue {
-    AttributeValue::S(s.into())
+fn text(s: impl Into<String>) -> Value {
+    Value::Text(s.into())
+}
+
+/// An item with its key and its version, and nothing else yet.
+fn versioned(key: Key) -> Item {
+    let mut item = key.item();
+    item.insert(attr::VERSION.to_owned(), number(VERSION));
+    item
+}
+
+/// A row that holds a value as JSON text.
+///
+/// # Panics
+/// If the value does not serialise: rows are made of texts and numbers.
+pub fn row_item<T: Serialize>(key: Key, row: &T) -> Item {
+    let row = serde_json::to_string(row).expect("a row of strings and numbers serialises");
+    let mut item = versioned(key);
+    item.insert(ROW.to_owned(), text(row));
+    item
+}
+
+/// The value of a row.
+pub fn read_row<T: DeserializeOwned>(item: &Item) -> Result<T, StoreError> {
+    Reader::versioned(item)?.parse(ROW, serde_json::from_str)
+}
+
+/// A session's description.
+pub fn description_item(at: &SessionKey, description: &SessionDescription) -> Item {
+    let mut item = row_item(keys::description(at), description);
+    item.insert(REVISION.to_owned(), number(description.revision));
+    item
+}
+
+/// A session's place in its tenant's list.
+pub fn listed_session(at: &SessionKey, created: Millis) -> Item {
+    versioned(keys::listed_session(at, created))
+}
+
+/// A child's place in its parent's list (H4).
+pub fn child_item(child: &SessionKey, of: &ChildOf) -> Item {
+    let parent = SessionKey { tenant: child.tenant.clone(), session: of.parent.clone() };
+    versioned(keys::child(&parent, &child.session))
+}
+
+/// A decision (H2).
+pub fn decision_item(at: &SessionKey, decision: &Decision) -> Item {
+    let mut item = row_item(keys::decision(at, &decision.id), decision);
+    if decision.given.is_none() {
+        item.insert(OPEN.to_owned(), Value::Flag(true));
+    }
+    item
+}
+
+/// An open decision's place in its tenant's list.
+pub fn listed_decision(tenant: &TenantId, decision: &Decision) -> Item {
+    row_item(keys::listed_decision(tenant, decision.opened_ms, &decision.id), &decision.id)
 }
 
 /// The head's attributes, keys included.
-pub fn head_attributes(at: &SessionKey, head: &Head) -> Item {
-    let mut item = Item::from([
-        ("pk".to_owned(), text(at.to_string())),
-        ("sk".to_owned(), text(keys::HEAD)),
-        (attr::VERSION.to_owned(), number(VERSION)),
+pub fn head_item(at: &SessionKey, head: &Head) -> Item {
+    let mut item = versioned(keys::head(at));
+    item.extend([
         (attr::MAX_ATTEMPTS.to_owned(), number(head.max_attempts.into())),
         (attr::SEQ.to_owned(), number(head.ledger.seq.0)),
         (attr::RUN.to_owned(), run_value(&head.run)),
         (attr::EPOCH.to_owned(), number(head.epoch.0)),
     ]);
-    let mut put = |name: &str, value: Option<AttributeValue>| {
+    let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
             item.insert(name.to_owned(), value);
         }
     };
-    let flag = |on: bool| on.then_some(AttributeValue::Bool(true));
+    let flag = |on: bool| on.then_some(Value::Flag(true));
     put(attr::EXTERNAL, flag(head.state_owner == StateOwner::External));
     put(attr::CLOSED, flag(head.closed));
     put(attr::OWED, flag(head.ledger.owed_turn));
@@ -124,7 +180,7 @@ pub fn head_attributes(at: &SessionKey, head: &Head) -> Item {
     let unanswered = ranges(head.ledger.unanswered.iter().map(|seq| seq.0));
     put(attr::UNANSWERED, (!unanswered.is_empty()).then(|| text(unanswered)));
     let calls: Vec<String> = head.ledger.open_calls.iter().map(ToString::to_string).collect();
-    put(attr::CALLS, (!calls.is_empty()).then_some(AttributeValue::Ss(calls)));
+    put(attr::CALLS, (!calls.is_empty()).then_some(Value::Texts(calls)));
     put(attr::ANSWERED, (head.ledger.last_answer.0 > 0).then(|| number(head.ledger.last_answer.0)));
     put(attr::COMPACTED, head.ledger.compacted.as_ref().map(|kept| text(compacted_text(kept))));
     let Spent { tokens, micros } = head.ledger.spent;
@@ -147,8 +203,8 @@ pub fn head_attributes(at: &SessionKey, head: &Head) -> Item {
 }
 
 /// The run row as one map, so that one condition compares all of it.
-pub fn run_value(run: &Run) -> AttributeValue {
-    let mut map = HashMap::from([
+pub fn run_value(run: &Run) -> Value {
+    let mut map = Item::from([
         ("status".to_owned(), text(run.status.as_str())),
         ("attempts".to_owned(), number(run.attempts.into())),
     ]);
@@ -173,7 +229,7 @@ pub fn run_value(run: &Run) -> AttributeValue {
         map.insert("settledEpoch".to_owned(), number(settled.epoch.0));
         map.insert("settledTo".to_owned(), text(settled.status.as_str()));
     }
-    AttributeValue::M(map)
+    Value::Map(map)
 }
 
 fn compacted_text(kept: &Compacted) -> String {
@@ -214,10 +270,8 @@ fn reason_name(reason: FailReason) -> &'static str {
 
 /// An event's item.
 pub fn event_item(at: &SessionKey, event: &Event) -> Item {
-    let mut item = Item::from([
-        ("pk".to_owned(), text(at.to_string())),
-        ("sk".to_owned(), text(keys::event(event.seq))),
-        (attr::VERSION.to_owned(), number(VERSION)),
+    let mut item = versioned(keys::event(at, event.seq));
+    item.extend([
         (attr::KIND.to_owned(), text(event.kind.as_str())),
         (attr::PAYLOAD.to_owned(), text(event.payload.text())),
         (attr::TS.to_owned(), number(event.ts.0)),
@@ -236,24 +290,20 @@ pub fn event_item(at: &SessionKey, event: &Event) -> Item {
 
 /// A dedupe key's item.
 pub fn key_item(at: &SessionKey, claim: &KeyClaim, commit: &CommitId) -> Item {
-    Item::from([
-        ("pk".to_owned(), text(at.to_string())),
-        ("sk".to_owned(), text(keys::dedupe_key(claim.name, &claim.key))),
-        (attr::VERSION.to_owned(), number(VERSION)),
+    let mut item = versioned(keys::dedupe_key(at, claim.name, &claim.key));
+    item.extend([
         (attr::SEQ.to_owned(), number(claim.seq.0)),
         (attr::DIGEST.to_owned(), text(&claim.digest)),
         (attr::COMMIT.to_owned(), text(commit.as_str())),
-    ])
+    ]);
+    item
 }
 
-/// An item as it comes from the SDK.
-pub type Read = HashMap<String, AttributeValue>;
-
 /// Reads an item's attributes, naming the one that does not read.
-pub(crate) struct Reader<'a>(pub(crate) &'a Read);
+pub(crate) struct Reader<'a>(pub(crate) &'a Item);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn versioned(item: &'a Read) -> Result<Self, StoreError> {
+    pub(crate) fn versioned(item: &'a Item) -> Result<Self, StoreError> {
         let reader = Reader(item);
         match reader.number(attr::VERSION)? {
             VERSION => Ok(reader),
@@ -262,7 +312,7 @@ impl<'a> Reader<'a> {
     }
 
     fn bad(&self, name: &str) -> StoreError {
-        let sk = self.0.get("sk").and_then(|sk| sk.as_s().ok()).map_or("?", String::as_str);
+        let sk = self.0.get("sk").and_then(Value::as_text).unwrap_or("?");
         StoreError::Corrupt(format!("attribute {name} of item {sk}"))
     }
 
@@ -271,7 +321,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn maybe_text(&self, name: &str) -> Result<Option<&'a str>, StoreError> {
-        self.0.get(name).map(|v| v.as_s().map(String::as_str).map_err(|_| self.bad(name))).transpose()
+        self.0.get(name).map(|value| value.as_text().ok_or_else(|| self.bad(name))).transpose()
     }
 
     pub(crate) fn number(&self, name: &str) -> Result<u64, StoreError> {
@@ -279,9 +329,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn maybe_number(&self, name: &str) -> Result<Option<u64>, StoreError> {
-        let parse =
-            |v: &AttributeValue| v.as_n().ok().and_then(|n| n.parse().ok()).ok_or_else(|| self.bad(name));
-        self.0.get(name).map(parse).transpose()
+        self.0.get(name).map(|value| value.as_number().ok_or_else(|| self.bad(name))).transpose()
     }
 
     pub(crate) fn small(&self, name: &str) -> Result<u32, StoreError> {
@@ -307,7 +355,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A head's item.
-pub fn read_head(item: &Read) -> Result<Head, StoreError> {
+pub fn read_head(item: &Item) -> Result<Head, StoreError> {
     let r = Reader::versioned(item)?;
     let unanswered = parse_ranges(r.maybe_text(attr::UNANSWERED)?.unwrap_or_default())
         .ok_or_else(|| r.bad(attr::UNANSWERED))?
@@ -316,7 +364,7 @@ pub fn read_head(item: &Read) -> Result<Head, StoreError> {
         .collect();
     let calls = match item.get(attr::CALLS) {
         None => Vec::new(),
-        Some(value) => value.as_ss().map_err(|_| r.bad(attr::CALLS))?.clone(),
+        Some(value) => value.as_texts().ok_or_else(|| r.bad(attr::CALLS))?.to_vec(),
     };
     let open_calls =
         calls.into_iter().map(DedupeKey::parse).collect::<Result<_, _>>().map_err(|_| r.bad(attr::CALLS))?;
@@ -328,7 +376,7 @@ pub fn read_head(item: &Read) -> Result<Head, StoreError> {
             until: Millis(until),
         }),
     };
-    let run = item.get(attr::RUN).and_then(|run| run.as_m().ok()).ok_or_else(|| r.bad(attr::RUN))?;
+    let run = item.get(attr::RUN).and_then(Value::as_map).ok_or_else(|| r.bad(attr::RUN))?;
     Ok(Head {
         state_owner: if r.flag(attr::EXTERNAL) { StateOwner::External } else { StateOwner::Native },
         closed: r.flag(attr::CLOSED),
@@ -355,7 +403,7 @@ pub fn read_head(item: &Read) -> Result<Head, StoreError> {
     })
 }
 
-fn read_run(map: &Read) -> Result<Run, StoreError> {
+fn read_run(map: &Item) -> Result<Run, StoreError> {
     let r = Reader(map);
     let reason = match r.maybe_text("reason")? {
         None => None,
@@ -389,7 +437,7 @@ fn read_status(r: &Reader<'_>, name: &str) -> Result<RunStatus, StoreError> {
 }
 
 /// An event's item.
-pub fn read_event(item: &Read) -> Result<Event, StoreError> {
+pub fn read_event(item: &Item) -> Result<Event, StoreError> {
     let r = Reader::versioned(item)?;
     let seq = r.parse("sk", |sk| sk.strip_prefix("e#").ok_or(()).and_then(|n| n.parse().map_err(|_| ())))?;
     let place = |name| r.number(name).and_then(|n| usize::try_from(n).map_err(|_| r.bad(name)));
@@ -409,13 +457,12 @@ pub fn read_event(item: &Read) -> Result<Event, StoreError> {
 }
 
 /// A dedupe key's item.
-pub fn read_key(item: &Read) -> Result<KeyRow, StoreError> {
+pub fn read_key(item: &Item) -> Result<KeyRow, StoreError> {
     let r = Reader::versioned(item)?;
     let (name, key) =
         r.parse("sk", |sk| sk.strip_prefix("k#").and_then(|rest| rest.split_once('#')).ok_or(()))?;
-    let names = [KeyName::RequestId, KeyName::GenerationId, KeyName::ToolCallId];
     Ok(KeyRow {
-        name: names.into_iter().find(|known| known.as_str() == name).ok_or_else(|| r.bad("sk"))?,
+        name: KeyName::parse(name).ok_or_else(|| r.bad("sk"))?,
         key: DedupeKey::parse(key).map_err(|_| r.bad("sk"))?,
         seq: Seq(r.number(attr::SEQ)?),
         digest: r.text(attr::DIGEST)?.to_owned(),

@@ -1,0 +1,96 @@
+//! What clients and the outside ask of a session's run: input, cancel, budgets, compactions, and waking what waits.
+
+use std::pin::Pin;
+
+use keel_env::metric;
+use keel_kernel::budget::Budget;
+use keel_kernel::{DedupeKey, Head, KeyName, Kind, NewEvent, Payload, SessionId, run};
+
+use super::{Appended, Ledger, LedgerError};
+use crate::port::SessionKey;
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+impl Ledger {
+    /// Commits an input (D4, I3). Without a request id one is made.
+    pub async fn input(
+        &self,
+        at: &SessionKey,
+        payload: Payload,
+        request_id: Option<DedupeKey>,
+    ) -> Result<Appended, LedgerError> {
+        let appended = self.without_token(at, Kind::UserMessage, payload, request_id).await?;
+        if appended.created {
+            metric::count(metric::name::INPUTS, 1);
+        }
+        Ok(appended)
+    }
+
+    /// Commits a fact of an external backend (C4).
+    pub async fn external_event(
+        &self,
+        at: &SessionKey,
+        payload: Payload,
+        request_id: Option<DedupeKey>,
+    ) -> Result<Appended, LedgerError> {
+        self.without_token(at, Kind::ExternalEvent, payload, request_id).await
+    }
+
+    async fn without_token(
+        &self,
+        at: &SessionKey,
+        kind: Kind,
+        payload: Payload,
+        request_id: Option<DedupeKey>,
+    ) -> Result<Appended, LedgerError> {
+        let key = match request_id {
+            Some(key) => key,
+            None => DedupeKey::parse(self.env.unique()).expect("hex digits are visible ASCII"),
+        };
+        let event = NewEvent { kind, payload, key: Some((KeyName::RequestId, key)) };
+        self.commit(at, None, None, vec![event]).await
+    }
+
+    /// Queues a run where input or a turn is owed. The head says whether a run is live now.
+    pub async fn queue_run(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, run::queue).await
+    }
+
+    /// Asks the running attempt to stop, or un-queues a pending run.
+    pub async fn cancel(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, run::cancel).await
+    }
+
+    /// H1: something happened that the session's run may wait for.
+    pub async fn nudge(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, |head, now| Ok(run::nudge(head, now))).await
+    }
+
+    /// H5: sets what the session may spend.
+    pub async fn set_budget(&self, at: &SessionKey, budget: Budget) -> Result<Head, LedgerError> {
+        self.head_only(at, None, |head, now| run::set_budget(head, now, budget)).await
+    }
+
+    /// K3: asks for a compaction.
+    pub async fn ask_compaction(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        self.head_only(at, None, run::ask_compaction).await
+    }
+
+    /// H4: tells the parent that a run of this child ended. What cannot be told is told by the sweep.
+    ///
+    /// Boxed, for what is told may be told on: a parent can be a child too.
+    pub fn tell_parent<'a>(
+        &'a self,
+        at: &'a SessionKey,
+        parent: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(async move {
+            let parent = SessionKey { tenant: at.tenant.clone(), session: parent.clone() };
+            match self.nudge(&parent).await {
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // a parent that is closed or gone is told nothing
+                Err(error) => return Err(error),
+            }
+            self.head_only(at, None, |head, _| Ok(run::told_parent(head))).await.map(drop)
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! H2: decisions, opened by an owner and answered by a person.
+
+use keel_kernel::decision::{self, Decision, DecisionAnswer};
+use keel_kernel::event::ToolCall;
+use keel_kernel::{Head, LeaseToken, Millis, NewEvent, SideRow};
+
+use super::engine::{Carried, Job, Step, Wrote};
+use super::subject::{OfDecision, OfHead};
+use super::{Ledger, LedgerError};
+use crate::port::SessionKey;
+
+impl Ledger {
+    /// Opens a decision about a call, for this long, and puts it into the tenant's list. One that is there stays as it is.
+    /// `known` is the owner's last head.
+    pub async fn open_decision(
+        &self,
+        at: &SessionKey,
+        known: Head,
+        token: &LeaseToken,
+        call: &ToolCall,
+        for_ms: u64,
+    ) -> Result<(), LedgerError> {
+        let id = self.commit_id();
+        let name = Decision::id_of(&at.session, &call.id);
+        let decide = |(head, existing): &(Head, Option<Decision>), now: Millis, _: &[NewEvent]| {
+            let about = (&at.session, call);
+            let opened = decision::open(head, existing.as_ref(), token, about, (now, for_ms))?;
+            Ok(opened.map_or(Step::Done(()), Step::Write))
+        };
+        // Who opens it has just looked, and found none.
+        let subject = (&OfDecision(&name), Some((known, None)));
+        self.carry_out(at, subject, Job::without_events(&id), decide).await.map(drop)
+    }
+
+    /// Answers a decision about the arguments with this digest, and wakes the run that waits for it. False: the same was
+    /// said before.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`](keel_kernel::Refusal::NotFound), or why the answer does not count.
+    pub async fn answer_decision(
+        &self,
+        at: &SessionKey,
+        name: &str,
+        digest: &str,
+        answer: &DecisionAnswer,
+    ) -> Result<(Decision, bool), LedgerError> {
+        let id = self.commit_id();
+        let decide = |(head, found): &(Head, Option<Decision>), now: Millis, _: &[NewEvent]| {
+            let answered = decision::answer(head, found.as_ref(), digest, answer, now)?;
+            Ok(answered.map_or(Step::Done(()), Step::Write))
+        };
+        let job = Job::without_events(&id);
+        match self.carry_out(at, (&OfDecision(name), None), job, decide).await? {
+            Carried::Wrote(Wrote { rows, .. }) => {
+                let answered = rows.into_iter().find_map(|row| match row {
+                    SideRow::AnswerDecision(decision) => Some(decision),
+                    SideRow::NewSession(_)
+                    | SideRow::Description(_)
+                    | SideRow::OpenDecision(_)
+                    | SideRow::WithdrawDecision(_) => None,
+                });
+                Ok((answered.expect("an answer writes the decision"), true))
+            }
+            Carried::Done((), (_, found)) => {
+                let found = found.expect("only a decision that is there was answered");
+                Ok((found, false))
+            }
+        }
+    }
+
+    /// Takes a decision that nobody answered in time off the tenant's list. `known` is the owner's last head.
+    pub async fn withdraw_decision(
+        &self,
+        at: &SessionKey,
+        known: Head,
+        decision: &Decision,
+    ) -> Result<(), LedgerError> {
+        let id = self.commit_id();
+        let decide = |head: &Head, _: Millis, _: &[NewEvent]| {
+            Ok(Step::<std::convert::Infallible>::Write(decision::withdraw(head, decision)))
+        };
+        self.carry_out(at, (&OfHead, Some(known)), Job::without_events(&id), decide).await.map(drop)
+    }
+}

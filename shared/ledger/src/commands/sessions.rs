@@ -1,0 +1,143 @@
+//! Sessions: made once, described, closed with all that works for them; and the children that a run begins (H4).
+
+use keel_kernel::budget::Budget;
+use keel_kernel::child;
+use keel_kernel::event::ToolCall;
+use keel_kernel::session::{self, SessionPatch};
+use keel_kernel::{DedupeKey, Head, Millis, NewEvent, Payload, Session, SessionDescription, SideRow, run};
+
+use super::engine::{Carried, Job, Step, Wrote};
+use super::subject::{OfDecisions, OfNewSession, OfSession};
+use super::{Ledger, LedgerError};
+use crate::port::SessionKey;
+
+impl Ledger {
+    /// Makes a session. False: the same call made it before.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionExists`](keel_kernel::Refusal::SessionExists) where another call made one with its id.
+    pub async fn create(
+        &self,
+        at: &SessionKey,
+        description: &SessionDescription,
+        budget: Budget,
+    ) -> Result<(Session, bool), LedgerError> {
+        let id = self.commit_id();
+        let decide = |existing: &Option<Session>, _: Millis, _: &[NewEvent]| {
+            let created = session::create(existing.as_ref(), description, budget)?;
+            Ok(created.map_or(Step::Done(()), Step::Write))
+        };
+        // Most ids are new, so nothing is read first.
+        let job = Job::without_events(&id);
+        match self.carry_out(at, (&OfNewSession, Some(None)), job, decide).await? {
+            Carried::Wrote(Wrote { head, .. }) => {
+                Ok((Session { description: description.clone(), head }, true))
+            }
+            Carried::Done((), existing) => {
+                Ok((existing.expect("only an existing session needs no write"), false))
+            }
+        }
+    }
+
+    /// Changes a session's description and budget; the session as it is then.
+    pub async fn patch(&self, at: &SessionKey, patch: &SessionPatch) -> Result<Session, LedgerError> {
+        let id = self.commit_id();
+        let decide = |session: &Session, now: Millis, _: &[NewEvent]| {
+            session::patch(session, now, patch).map(Step::<std::convert::Infallible>::Write)
+        };
+        match self.carry_out(at, (&OfSession, None), Job::without_events(&id), decide).await? {
+            Carried::Wrote(Wrote { head, rows, .. }) => {
+                let description = rows.into_iter().find_map(|row| match row {
+                    SideRow::Description(description) => Some(description),
+                    SideRow::NewSession(_)
+                    | SideRow::OpenDecision(_)
+                    | SideRow::AnswerDecision(_)
+                    | SideRow::WithdrawDecision(_) => None,
+                });
+                Ok(Session { description: description.expect("a patch writes the description"), head })
+            }
+            Carried::Done(never, _) => match never {},
+        }
+    }
+
+    /// C6, H4: closes a session. What works for it ends with it, and nobody is asked any more for what will not be done
+    /// (H2). Closing again does what is left of that.
+    pub async fn close(&self, at: &SessionKey) -> Result<Head, LedgerError> {
+        let head = loop {
+            let id = self.commit_id();
+            let decide = |(head, decisions): &<OfDecisions as super::subject::Subject>::Seen,
+                          now: Millis,
+                          _: &[NewEvent]| {
+                Ok(run::close(head, now, decisions).map_or(Step::Done(()), Step::Write))
+            };
+            match self.carry_out(at, (&OfDecisions, None), Job::without_events(&id), decide).await? {
+                Carried::Done((), (head, _)) => break head,
+                Carried::Wrote(_) => {} // a decision may have been opened meanwhile
+            }
+        };
+        for child in self.read(|| self.store.children(at)).await? {
+            match self.cancel(&child).await {
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // closed
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(head)
+    }
+
+    /// H4: how many children a session has.
+    pub async fn count_children(&self, at: &SessionKey) -> Result<usize, LedgerError> {
+        Ok(self.read(|| self.store.children(at)).await?.len())
+    }
+
+    /// The child that a call of this session begins.
+    pub fn child_of(parent: &SessionKey, call: &ToolCall) -> SessionKey {
+        SessionKey { tenant: parent.tenant.clone(), session: child::id_of(&parent.session, call) }
+    }
+
+    /// H4: makes the child that a call begins and tells it its task. Doing it again finds what is there. A parent that wants
+    /// no child any more has it cancelled again.
+    ///
+    /// `head` and `own` are the parent's, as its owner knows them.
+    pub async fn begin_child(
+        &self,
+        parent: &SessionKey,
+        head: &Head,
+        own: Option<&SessionDescription>,
+        call: &ToolCall,
+    ) -> Result<(), LedgerError> {
+        let at = Self::child_of(parent, call);
+        let now = self.env.now();
+        let described = child::describe(&parent.session, own, head.max_attempts, call, now);
+        self.create(&at, &described, child::share(head)).await?;
+        let task = serde_json::json!({ "text": call.arguments["task"], "from": parent.session });
+        let key = DedupeKey::parse(child::TASK_KEY).expect("visible ASCII");
+        self.input(&at, Payload::from_value(&task)?, Some(key)).await?;
+        // Whoever closes or cancels the parent from now on finds the child; who did so before may not have.
+        if child::is_wanted(&self.head(parent).await?, call) {
+            return Ok(());
+        }
+        self.cancel_child(parent, call).await
+    }
+
+    /// H4: cancels the child that a call began, if it did.
+    pub async fn cancel_child(&self, parent: &SessionKey, call: &ToolCall) -> Result<(), LedgerError> {
+        match self.cancel(&Self::child_of(parent, call)).await {
+            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // never begun, or closed
+            Err(error) => Err(error),
+        }
+    }
+
+    /// H5: gives a child that spent its share what its parent has left since.
+    pub async fn share_with_child(
+        &self,
+        at: &SessionKey,
+        child: &Head,
+        parent: &Head,
+    ) -> Result<(), LedgerError> {
+        let Some(share) = child::larger_share(child, parent) else { return Ok(()) };
+        match self.set_budget(at, share).await {
+            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // closed meanwhile
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The rows of a [`TenantStore`] in DynamoDB: what a tenant has set and spent, its API keys, and its lists.
+
+use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, ReturnValue};
+use keel_kernel::TenantId;
+use keel_kernel::event::Spent;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::convert::{read_item, sdk_item, sdk_key, sdk_value};
+use super::reads::PartitionPrefix;
+use super::transact::{failure, units};
+use crate::items::{self, Reader, read_row, row_item};
+use crate::keys;
+use crate::port::{Consistency, SessionKey, Store as _, StoreError};
+use crate::tenant::{ApiKeyRow, SessionPage, TenantStore};
+use crate::value::{Item, Key, Value};
+
+const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
+/// Rows of one kind that a tenant may have; more are not read.
+const ROWS_MAX: usize = 200;
+
+impl TenantStore {
+    /// Writes a tenant's row in the place of an older one.
+    pub async fn put_setting<T: Serialize>(
+        &self,
+        tenant: &TenantId,
+        sk: String,
+        row: &T,
+    ) -> Result<(), StoreError> {
+        let new = sdk_item(row_item(Key::new(tenant.as_str(), sk), row));
+        let put = self.0.retrying_client.put_item().table_name(&self.0.tables.state).set_item(Some(new));
+        let done = put.return_consumed_capacity(TOTAL).send().await.map_err(|e| failure("PutItem", e))?;
+        self.0.meter.wrote("PutItem", units(done.consumed_capacity()));
+        Ok(())
+    }
+
+    /// A tenant's row, strongly read.
+    pub async fn setting<T: DeserializeOwned>(
+        &self,
+        tenant: &TenantId,
+        sk: String,
+    ) -> Result<Option<T>, StoreError> {
+        let key = Key::new(tenant.as_str(), sk);
+        let got = self.0.get(&self.0.tables.state, key, Consistency::Strong).await?;
+        got.as_ref().map(read_row).transpose()
+    }
+
+    /// A tenant's rows whose sort keys begin with this, with what follows in their keys, in order, 200 at most.
+    pub async fn settings<T: DeserializeOwned>(
+        &self,
+        tenant: &TenantId,
+        prefix: &str,
+    ) -> Result<Vec<(String, T)>, StoreError> {
+        let under = PartitionPrefix { pk: tenant.as_str(), prefix };
+        let named = |item: &Item| {
+            let name = Reader::versioned(item)?.parse("sk", |sk| sk.strip_prefix(prefix).ok_or(()))?;
+            Ok((name.to_owned(), read_row(item)?))
+        };
+        self.0.all(under, Some(ROWS_MAX)).await?.iter().map(named).collect()
+    }
+
+    /// Removes a tenant's row. True where there was one.
+    pub async fn remove_setting(&self, tenant: &TenantId, sk: String) -> Result<bool, StoreError> {
+        let done = self
+            .0
+            .retrying_client
+            .delete_item()
+            .table_name(&self.0.tables.state)
+            .set_key(Some(sdk_key(Key::new(tenant.as_str(), sk))))
+            .return_values(ReturnValue::AllOld)
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("DeleteItem", e))?;
+        self.0.meter.wrote("DeleteItem", units(done.consumed_capacity()));
+        Ok(done.attributes().is_some_and(|old| !old.is_empty()))
+    }
+
+    /// H5: adds to what a tenant spent in a month; the sum.
+    pub async fn spend(&self, tenant: &TenantId, month: &str, spent: Spent) -> Result<Spent, StoreError> {
+        let number = |n| sdk_value(Value::Number(n));
+        // Not retried: a sum must not count twice what it may have counted.
+        let done = self
+            .0
+            .client
+            .update_item()
+            .table_name(&self.0.tables.state)
+            .set_key(Some(sdk_key(keys::spent(tenant, month))))
+            .update_expression("ADD #tokens :tokens, #micros :micros SET #v = :v")
+            .expression_attribute_names("#tokens", "tokens")
+            .expression_attribute_names("#micros", "micros")
+            .expression_attribute_names("#v", items::attr::VERSION)
+            .expression_attribute_values(":tokens", number(spent.tokens))
+            .expression_attribute_values(":micros", number(spent.micros))
+            .expression_attribute_values(":v", number(items::VERSION))
+            .return_values(ReturnValue::AllNew)
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await
+            .map_err(|e| failure("UpdateItem", e))?;
+        self.0.meter.wrote("UpdateItem", units(done.consumed_capacity()));
+        match done.attributes {
+            None => Ok(Spent::default()),
+            Some(attributes) => read_spent(&read_item(attributes)?),
+        }
+    }
+
+    /// H5: what a tenant spent in a month so far.
+    pub async fn spent(&self, tenant: &TenantId, month: &str) -> Result<Spent, StoreError> {
+        let key = keys::spent(tenant, month);
+        let got = self.0.get(&self.0.tables.state, key, Consistency::Strong).await?;
+        got.as_ref().map_or(Ok(Spent::default()), read_spent)
+    }
+
+    /// Writes an API key's row, in the place of an older one with its id.
+    pub async fn put_api_key(&self, tenant: &TenantId, id: &str, row: &ApiKeyRow) -> Result<(), StoreError> {
+        self.put_setting(tenant, keys::api_key(tenant, id).sk, row).await
+    }
+
+    /// An API key's row.
+    pub async fn api_key(&self, tenant: &TenantId, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
+        let key = keys::api_key(tenant, id);
+        let got = self.0.get(&self.0.tables.state, key, Consistency::Eventual).await?;
+        got.as_ref().map(read_row).transpose()
+    }
+
+    /// A page of a tenant's sessions, newest first, from behind the row with sort key `after`.
+    pub async fn sessions(
+        &self,
+        tenant: &TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<SessionPage, StoreError> {
+        let under = PartitionPrefix { pk: tenant.as_str(), prefix: keys::SESSION_PREFIX };
+        let (rows, next) = self.0.page(under, after, limit, false).await?;
+        let mut at = Vec::new();
+        for item in &rows {
+            let id = Reader::versioned(item)?
+                .parse("sk", |sk| keel_kernel::SessionId::parse(sk.rsplit('#').next().unwrap_or("")))?;
+            at.push(SessionKey { tenant: tenant.clone(), session: id });
+        }
+        Ok(SessionPage { sessions: self.0.sessions(&at).await?, next })
+    }
+
+    /// The names of a tenant's open decisions, oldest first, from behind a sort key; and where the next page begins.
+    pub async fn open_decisions(
+        &self,
+        tenant: &TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, Option<String>), StoreError> {
+        let under = PartitionPrefix { pk: tenant.as_str(), prefix: keys::OPEN_PREFIX };
+        let (items, next) = self.0.page(under, after, limit, true).await?;
+        Ok((items.iter().map(read_row).collect::<Result<_, _>>()?, next))
+    }
+}
+
+fn read_spent(item: &Item) -> Result<Spent, StoreError> {
+    let r = Reader::versioned(item)?;
+    Ok(Spent { tokens: r.number("tokens")?, micros: r.number("micros")? })
+}
