@@ -42,6 +42,11 @@ pub trait StoreLayer: Send + Sync {
     ) -> Result<EventPage, StoreError> {
         self.below().events(at, after, limit, consistency).await
     }
+
+    /// See [`Store::decisions`].
+    async fn decisions(&self, at: &SessionKey) -> Result<Vec<Decision>, StoreError> {
+        self.below().decisions(at).await
+    }
 }
 
 #[async_trait]
@@ -96,7 +101,7 @@ impl<L: StoreLayer> Store for L {
     }
 
     async fn decisions(&self, at: &SessionKey) -> Result<Vec<Decision>, StoreError> {
-        self.below().decisions(at).await
+        StoreLayer::decisions(self, at).await
     }
 
     async fn children(&self, at: &SessionKey) -> Result<Vec<SessionKey>, StoreError> {

@@ -50,6 +50,27 @@ pub(crate) fn nothing_runs_unasked(history: &History, rested: &[Rested]) {
     }
 }
 
+/// H2: what a person was told counts is what stands in the decision, and nobody else was told so.
+pub(crate) fn decided_once(history: &History, rested: &[Rested]) {
+    for said in history.records().answered.clone() {
+        let decisions = rested.iter().flat_map(|session| &session.decisions);
+        let given = decisions.filter(|decision| decision.id == said.id).find_map(|one| one.given.as_ref());
+        if given.is_none_or(|given| given.by != said.by || given.verdict != said.verdict) {
+            history.violated("H2", format!("{said:?} was told that it counts, and {given:?} stands there"));
+        }
+    }
+}
+
+/// H4: nobody is asked any more for what a closed session will not do.
+pub(crate) fn nothing_is_asked_for_a_closed_session(history: &History, rested: &[Rested], listed: &[String]) {
+    for session in rested.iter().filter(|session| session.head.closed) {
+        for decision in session.decisions.iter().filter(|decision| listed.contains(&decision.id)) {
+            history
+                .violated("H4", format!("{} is closed, and {} is still asked for", session.at, decision.id));
+        }
+    }
+}
+
 type Broken<'a> = &'a dyn Fn(&'static str, String);
 
 /// L2; and L1: what was written is what is there.
@@ -140,6 +161,12 @@ fn acknowledged_is_in_the_ledger(rested: &Rested, records: &Records, broken: Bro
 /// S4: every input is answered, or its run is cancelled or failed as the table says; nothing waits for nobody.
 fn nothing_is_stranded(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     let Head { run, lease, ledger, .. } = &rested.head;
+    if rested.head.closed {
+        if run.status.is_live() || lease.is_some() {
+            broken("C6", format!("closed with a run {:?} and a lease {lease:?}", run.status));
+        }
+        return; // what it leaves unanswered stays so
+    }
     if rested.head.tells_parent {
         broken("H4", "its parent was never told of its end".to_owned());
     }

@@ -2,6 +2,7 @@
 //! under a used key, cancels, and asks for a run.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -85,6 +86,21 @@ struct Client {
     said: Vec<Input>,
 }
 
+/// C6, H4: a client that closes a session, and closes it again until it is told that it is closed.
+pub(crate) async fn close(world: Arc<World>, at: SessionKey) {
+    let process = world.process("closer", 0);
+    let mut rng = world.rng.fork("closer");
+    tokio::time::sleep(Duration::from_millis(rng.pick(100..=40_000))).await;
+    world.closing.store(true, Ordering::Relaxed);
+    loop {
+        match process.ledger.close(&at).await {
+            Ok(_) => break world.history.mark("a session was closed", &at),
+            Err(error) => world.history.mark("a close is tried again", format_args!("{at}: {error}")),
+        }
+        tokio::time::sleep(Duration::from_millis(rng.pick(10..=3_000))).await;
+    }
+}
+
 /// A client's whole life.
 pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
     let process = world.process("edge", number);
@@ -111,6 +127,11 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
 }
 
 impl Client {
+    /// C6: somebody closes the session that this client is at, or has.
+    fn is_closing(&self) -> bool {
+        self.world.closing.load(Ordering::Relaxed) && self.world.sessions.first() == Some(&self.at)
+    }
+
     async fn pause(&mut self, at_most: u64) {
         let ms = self.rng.pick(0..=at_most);
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -172,6 +193,10 @@ impl Client {
                     return;
                 }
                 status if status.is_server_error() => {}
+                StatusCode::CONFLICT if self.is_closing() => {
+                    self.world.history.mark("a closed session refused an input", &input.key);
+                    return;
+                }
                 status => {
                     let what = format!("{}: {status} to input {}: {answer}", self.name, input.key);
                     self.world.history.violated("I4", what);
@@ -187,7 +212,7 @@ impl Client {
         let Some(input) = self.said.iter().rev().find(|input| input.seq.is_some()).cloned() else { return };
         let other = Input { text: format!("{} (no, otherwise)", input.text), ..input.clone() };
         let Some((status, answer)) = self.post("input", other.body(0)).await else { return };
-        if status.is_server_error() {
+        if status.is_server_error() || (status == StatusCode::CONFLICT && self.is_closing()) {
             return;
         }
         self.world.history.mark("a key was contradicted", &self.name);
@@ -202,7 +227,8 @@ impl Client {
     async fn ask(&mut self, path: &str, what: &'static str) {
         if let Some((status, answer)) = self.post(path, String::new()).await {
             self.world.history.mark(what, format_args!("{} {status} {}", self.name, answer["run"]["status"]));
-            if !status.is_success() && !status.is_server_error() {
+            let closed = status == StatusCode::CONFLICT && self.is_closing();
+            if !status.is_success() && !status.is_server_error() && !closed {
                 self.world.history.violated("S", format!("{status} to {path}: {answer}"));
             }
         }

@@ -5,8 +5,11 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use keel_kernel::decision::Verdict;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::founder::Founded;
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +56,17 @@ pub(crate) struct Ack {
     pub text: String,
 }
 
+/// An answer that a person was told counts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answered {
+    /// The decision's id.
+    pub id: String,
+    /// Who.
+    pub by: String,
+    /// What.
+    pub verdict: Verdict,
+}
+
 /// What the checks read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Records {
@@ -62,6 +76,10 @@ pub(crate) struct Records {
     pub writes: BTreeMap<String, Vec<Write>>,
     /// What clients were told.
     pub acks: Vec<Ack>,
+    /// What founders were told.
+    pub founded: Vec<Founded>,
+    /// H2: what people were told of their answers.
+    pub answered: Vec<Answered>,
     /// H3: what the tool that asks was called with.
     pub paid: Vec<serde_json::Value>,
     /// How often each thing of interest happened.

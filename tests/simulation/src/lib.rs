@@ -23,6 +23,7 @@ mod checks;
 mod client;
 mod env;
 mod fate;
+mod founder;
 mod history;
 mod journal;
 mod person;
@@ -122,6 +123,13 @@ async fn schedule(world: &Arc<World>) {
     for number in 0..rng.pick(1..=2) {
         people.spawn(person::live(world.clone(), number));
     }
+    let founded = rng.pick(1..=2);
+    for founder in 0..rng.pick(2..=4) {
+        clients.spawn(founder::live(world.clone(), founder, founded));
+    }
+    if rng.chance(250) {
+        clients.spawn(client::close(world.clone(), world.sessions[0].clone()));
+    }
     for (number, at) in (0_u64..).zip(&world.sessions) {
         for client in 0..rng.pick(1..=3) {
             clients.spawn(client::live(world.clone(), at.clone(), number * 10 + client));
@@ -150,7 +158,12 @@ async fn schedule(world: &Arc<World>) {
     }
     people.abort_all();
     while people.join_next().await.is_some_and(|ended| ended.is_ok()) {}
+    founder::check(world, founded).await;
     checks::nothing_runs_unasked(&world.history, &rested);
+    checks::decided_once(&world.history, &rested);
+    let tenant = &world.sessions[0].tenant;
+    let listed = world.tenants.open_decisions(tenant, None, 1_000).await.map(|(ids, _)| ids);
+    checks::nothing_is_asked_for_a_closed_session(&world.history, &rested, &listed.unwrap_or_default());
     for session in &rested {
         checks::session(&world.history, session);
         for reader in seen.iter().filter(|reader| reader.at == session.at) {

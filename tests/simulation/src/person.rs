@@ -13,7 +13,7 @@ use keel_kernel::event::ToolCall;
 use keel_ledger::{LedgerError, SessionKey};
 use serde_json::json;
 
-use crate::history::History;
+use crate::history::{Answered, History};
 use crate::world::World;
 
 /// The tool that always asks.
@@ -77,10 +77,15 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
                         Verdict::Edit { arguments }
                     }
                 };
+                let said =
+                    Answered { id: decision.id.clone(), by: process.name.clone(), verdict: verdict.clone() };
                 let answer =
                     DecisionAnswer { verdict, comment: None, by: process.name.clone(), at_ms: now.0 };
                 let answered =
                     process.ledger.answer_decision(&at, &decision.id, &decision.digest, &answer).await;
+                if matches!(answered, Ok((_, true))) {
+                    world.history.records().answered.push(said);
+                }
                 told(&world.history, &at, &answered.map(|(_, created)| created));
             }
         }

@@ -1,17 +1,19 @@
-//! Three ways to be wrong, each of which the checks must notice. The switch is here, between the ledger's loop and the
-//! store, so the product has none.
+//! Ways to be wrong, each of which the checks must notice. The switch is here, between the ledger's loop and the store, so
+//! the product has none.
 //!
 //! Where to break "settle without the seq condition" takes care: our settle appends its run.finished in the same
 //! transaction, and the put of an event that must not exist yet stops a settle that looked at an old seq even where the
 //! condition is gone. The rule (S4) only bites where the outcome is written apart from the events, so the mutation does
 //! that first: the last events in one write, the outcome in a second one without the condition.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keel_kernel::{Guard, Head, Transition};
+use keel_kernel::decision::Decision;
+use keel_kernel::{Guard, Head, SideRow, Transition};
+use keel_ledger::dynamo::Dynamo;
 use keel_ledger::layer::StoreLayer;
+use keel_ledger::plan::plan;
 use keel_ledger::port::{SessionKey, Store, StoreError, Written};
 
 /// What is broken.
@@ -23,18 +25,30 @@ pub enum Mutation {
     NoKeyPut,
     /// S4: the run's outcome is written without the condition on the seq.
     NoSeqInSettle,
+    /// A session is made without the condition that there is none.
+    NoAbsenceInCreate,
+    /// H2: an answer is written without the condition that nobody has answered, and without waking the run.
+    NoOpenInAnswer,
+    /// H4: who closes a session sees none of its decisions, and leaves them on the tenant's list.
+    NoWithdrawalInClose,
+    /// H4: a child is made without its parent's name in its head.
+    NoParentInChild,
 }
 
 /// A store whose writes are broken in one way.
 pub(crate) struct Sabotaged {
     /// The store.
-    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) inner: Dynamo,
     /// How.
     pub(crate) mutation: Mutation,
 }
 
 fn is_settle(before: &Head, transition: &Transition) -> bool {
     transition.head.run.settled != before.run.settled
+}
+
+fn answers(transition: &Transition) -> bool {
+    transition.rows.iter().any(|row| matches!(row, SideRow::AnswerDecision(_)))
 }
 
 impl Sabotaged {
@@ -70,7 +84,7 @@ impl Sabotaged {
 #[async_trait]
 impl StoreLayer for Sabotaged {
     fn below(&self) -> &dyn Store {
-        &*self.inner
+        &self.inner
     }
 
     async fn write(
@@ -90,7 +104,42 @@ impl StoreLayer for Sabotaged {
                 return self.settle(at, before, transition, token).await;
             }
             (Mutation::NoSeqInSettle, _) => {}
+            (Mutation::NoAbsenceInCreate, None) => {
+                let mut plan = plan(at, None, transition);
+                for write in &mut plan.writes {
+                    write.conditions.clear();
+                }
+                return self.inner.send_plan(plan, token).await;
+            }
+            (Mutation::NoOpenInAnswer, Some(before)) if answers(transition) => {
+                (broken.head, broken.guards) = (before.clone(), Vec::new());
+                let mut plan = plan(at, Some(before), &broken);
+                for write in &mut plan.writes {
+                    write.conditions.clear();
+                }
+                return self.inner.send_plan(plan, token).await;
+            }
+            (Mutation::NoParentInChild, None) => broken.head.parent = None,
+            (
+                Mutation::NoAbsenceInCreate
+                | Mutation::NoOpenInAnswer
+                | Mutation::NoWithdrawalInClose
+                | Mutation::NoParentInChild,
+                _,
+            ) => {}
         }
         self.inner.write(at, before, &broken, token).await
+    }
+
+    async fn decisions(&self, at: &SessionKey) -> Result<Vec<Decision>, StoreError> {
+        match self.mutation {
+            Mutation::NoWithdrawalInClose => Ok(Vec::new()),
+            Mutation::NoEpochCondition
+            | Mutation::NoKeyPut
+            | Mutation::NoSeqInSettle
+            | Mutation::NoAbsenceInCreate
+            | Mutation::NoOpenInAnswer
+            | Mutation::NoParentInChild => self.inner.decisions(at).await,
+        }
     }
 }

@@ -49,8 +49,12 @@ pub(crate) struct World {
     pub(crate) queue: Arc<Queue>,
     pub(crate) sessions: Vec<SessionKey>,
     pub(crate) auth: Auth,
+    /// A session is being closed, or is: clients may be told so.
+    pub(crate) closing: AtomicBool,
     /// The store without a wire, for setting up and for the checks.
     pub(crate) clean: Dynamo,
+    /// The tenants' rows without a wire.
+    pub(crate) tenants: TenantStore,
     store: Embedded,
     begun: Instant,
     lease_ms: u64,
@@ -93,7 +97,9 @@ impl World {
             working: AtomicU64::new(0),
             queue: Arc::new(queue),
             sessions,
-            auth: Auth::new(tenants),
+            closing: AtomicBool::new(false),
+            auth: Auth::new(tenants.clone()),
+            tenants,
             clean,
             store,
             begun: Instant::now(),
@@ -119,10 +125,10 @@ impl World {
             Wire::client(&self.store, faults, self.calm.clone(), self.history.clone(), rng.fork("wire"));
         let tables = Dynamo::new(client, Tables::with_prefix(PREFIX));
         let tenants = TenantStore::new(tables.clone());
-        let mut store: Arc<dyn Store> = Arc::new(tables);
-        if let Some(mutation) = self.mutation {
-            store = Arc::new(Sabotaged { inner: store, mutation });
-        }
+        let store: Arc<dyn Store> = match self.mutation {
+            None => Arc::new(tables),
+            Some(mutation) => Arc::new(Sabotaged { inner: tables, mutation }),
+        };
         // Readers poll, as across functions: nothing tells them of a commit.
         let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
         let ledger = Ledger::new(store, self.queue.clone(), CommitNotifier::none(), env.clone(), config);
@@ -151,6 +157,11 @@ impl World {
 }
 
 impl Process {
+    /// The time by this process's clock.
+    pub(crate) fn env_now(&self) -> Millis {
+        self.env.now()
+    }
+
     /// A worker in this process.
     pub(crate) fn worker(&self, drain: watch::Receiver<bool>) -> Worker {
         let env = self.env.clone();

@@ -15,9 +15,12 @@ fn knob(name: &str) -> Option<u64> {
 }
 
 /// What 300 seeds must have reached, or the schedules have become too tame to show anything.
-const REACHED: [&str; 40] = [
+const REACHED: [&str; 43] = [
     "a child was begun",
     "a client asked for a run",
+    "a closed session refused an input",
+    "a session was closed",
+    "a session was made",
     "a client cancelled",
     "a client gave up",
     "a client tried again",
@@ -160,6 +163,26 @@ fn mutation_without_the_epoch_condition_is_caught() {
 #[test]
 fn mutation_without_the_key_put_is_caught() {
     println!("{}", is_caught(Mutation::NoKeyPut, &["I2", "I3"]));
+}
+
+#[test]
+fn mutation_of_a_creation_without_its_condition_is_caught() {
+    println!("{}", is_caught(Mutation::NoAbsenceInCreate, &["S-create"]));
+}
+
+#[test]
+fn mutation_of_an_answer_without_its_condition_is_caught() {
+    println!("{}", is_caught(Mutation::NoOpenInAnswer, &["H2", "H3", "S4"]));
+}
+
+#[test]
+fn mutation_of_a_close_that_withdraws_nothing_is_caught() {
+    println!("{}", is_caught(Mutation::NoWithdrawalInClose, &["H4"]));
+}
+
+#[test]
+fn mutation_of_a_child_without_its_parent_is_caught() {
+    println!("{}", is_caught(Mutation::NoParentInChild, &["S4", "H4"]));
 }
 
 #[test]

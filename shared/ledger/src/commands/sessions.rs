@@ -1,7 +1,10 @@
 //! Sessions: made once, described, closed with all that works for them; and the children that a run begins (H4).
 
+use std::collections::BTreeSet;
+
 use keel_kernel::budget::Budget;
 use keel_kernel::child;
+use keel_kernel::decision::Decision;
 use keel_kernel::event::ToolCall;
 use keel_kernel::session::{self, SessionPatch};
 use keel_kernel::{DedupeKey, Head, Millis, NewEvent, Payload, Session, SessionDescription, SideRow, run};
@@ -63,18 +66,33 @@ impl Ledger {
     /// C6, H4: closes a session. What works for it ends with it, and nobody is asked any more for what will not be done
     /// (H2). Closing again does what is left of that.
     pub async fn close(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        let head = loop {
+        let (mut closed, mut withdrawn) = (None, BTreeSet::new());
+        // Each round withdraws as many decisions as one write takes; a session has few.
+        for _ in 0..self.config.tries {
             let id = self.commit_id();
-            let decide = |(head, decisions): &<OfDecisions as super::subject::Subject>::Seen,
-                          now: Millis,
-                          _: &[NewEvent]| {
-                Ok(run::close(head, now, decisions).map_or(Step::Done(()), Step::Write))
+            let decide = |(head, decisions): &(Head, Vec<Decision>), now: Millis, _: &[NewEvent]| {
+                let left: Vec<Decision> =
+                    decisions.iter().filter(|decision| !withdrawn.contains(&decision.id)).cloned().collect();
+                Ok(run::close(head, now, &left).map_or(Step::Done(()), Step::Write))
             };
             match self.carry_out(at, (&OfDecisions, None), Job::without_events(&id), decide).await? {
-                Carried::Done((), (head, _)) => break head,
-                Carried::Wrote(_) => {} // a decision may have been opened meanwhile
+                Carried::Done((), (head, _)) => {
+                    closed = Some(head);
+                    break;
+                }
+                // A decision may have been opened meanwhile.
+                Carried::Wrote(Wrote { rows, .. }) => {
+                    withdrawn.extend(rows.into_iter().filter_map(|row| match row {
+                        SideRow::WithdrawDecision(decision) => Some(decision.id),
+                        SideRow::NewSession(_)
+                        | SideRow::Description(_)
+                        | SideRow::OpenDecision(_)
+                        | SideRow::AnswerDecision(_) => None,
+                    }))
+                }
             }
-        };
+        }
+        let head = closed.ok_or(LedgerError::Busy)?;
         for child in self.read(|| self.store.children(at)).await? {
             match self.cancel(&child).await {
                 Ok(_) | Err(LedgerError::Refused(_)) => {} // closed

@@ -86,6 +86,15 @@ impl Dynamo {
         }
     }
 
+    /// Sends a plan as it is, for tests that break one on purpose.
+    ///
+    /// # Errors
+    /// Those of [`Store::write`](crate::Store::write).
+    #[cfg(feature = "testing")]
+    pub async fn send_plan(&self, plan: Plan, token: &str) -> Result<Written, StoreError> {
+        self.send(plan, token).await
+    }
+
     async fn transact(&self, plan: Plan, token: &str) -> Result<Written, StoreError> {
         let roles: Vec<Role> = plan.writes.iter().map(|write| write.role).collect();
         let request = self

@@ -6,6 +6,7 @@ mod commands;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use keel_env::Env as _;
 use keel_kernel::StateOwner;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
@@ -21,7 +22,7 @@ type Reached = BTreeMap<&'static str, usize>;
 
 #[test]
 fn the_memory_twin_answers_as_dynamodb_does() {
-    let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
     // One seed: a failure is the same failure next time, and what was reached can be asserted.
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let reached = std::cell::RefCell::new(Reached::new());
@@ -57,6 +58,17 @@ fn the_memory_twin_answers_as_dynamodb_does() {
         "call id reused",
         "not unanswered",
         "already finished",
+        "made or changed",
+        "made before",
+        "session exists",
+        "revision differs",
+        "decided",
+        "decided before",
+        "decision taken",
+        "decision expired",
+        "decision differs",
+        "not found",
+        "children",
         "page",
         "more pages",
         "batch",
@@ -79,8 +91,8 @@ async fn compare(commands: Vec<Command>, reached: &mut Reached) -> Result<(), Te
     let mut driver = Driver::default();
     for (step, command) in commands.iter().enumerate() {
         let at = if command.external { &external } else { &native };
-        let now = memory.copy(at).expect("it was created").head;
-        let verb = driver.resolve(command, &now);
+        let there = memory.copy(at).expect("it was created");
+        let verb = driver.resolve(command, &there, left.env.now());
         let (expected, met) = (driver.run(&left, at, &verb).await, driver.run(&right, at, &verb).await);
         if !alike(&expected, &met) {
             let why = format!("step {step}, {verb:?}\n in memory: {expected:#?}\n in DynamoDB: {met:#?}");

@@ -1,9 +1,14 @@
 //! What is drawn, how it is made fit for the session at hand, and what is compared.
 
 use keel_kernel::budget::Budget;
+use keel_kernel::decision::{Decision, DecisionAnswer, Verdict};
+use keel_kernel::event::ToolCall;
 use keel_kernel::run::{NotClaimable, Outcome};
+use keel_kernel::session::SessionPatch;
+use keel_kernel::testing::MemorySession;
 use keel_kernel::{
-    DedupeKey, Epoch, Head, LeaseToken, Millis, NewEvent, Payload, Refusal, RunStatus, Seq, WaitReason,
+    DedupeKey, Epoch, Head, LeaseToken, Millis, NewEvent, Payload, Refusal, RunStatus, Seq, Session,
+    SessionDescription, WaitReason,
 };
 use keel_ledger::port::{Consistency, EventPage};
 use keel_ledger::{Appended, Claimed, LedgerError, SessionKey, SettledRun};
@@ -36,6 +41,13 @@ enum Act {
     Close,
     Events { back: u8, limit: usize },
     Wait(u64),
+    Create { other: bool },
+    Patch { title: bool, budget: Option<u8>, only_at: Option<u8> },
+    Open { token: Whose, call: u8 },
+    Decide { call: u8, verdict: u8, right: bool },
+    Withdraw { call: u8 },
+    BeginChild { call: u8 },
+    Children,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +60,7 @@ enum Whose {
 
 #[derive(Clone, Debug)]
 enum New {
-    Reply { generation: u8, inputs: u8, calls: Vec<u8> },
+    Answer { generation: u8, inputs: u8, calls: Vec<u8> },
     Result { call: u8, output: u8 },
     Compaction(u8),
     Finished(u8),
@@ -64,7 +76,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (proptest::option::weighted(0.85, 0..8u8), 0..4u8, any::<bool>())
             .prop_map(|(key, body, guide)| Act::Input { key, body, guide }),
         2 => (0..4u8, 0..3u8).prop_map(|(key, body)| Act::External { key, body }),
-        9 => (whose(), known(), proptest::collection::vec(new(), 1..4))
+        11 => (whose(), known(), proptest::collection::vec(new(), 1..4))
             .prop_map(|(token, known, events)| Act::Commit { token, known, events }),
         6 => (0..3u8).prop_map(|owner| Act::Claim { owner }),
         2 => (whose(), known()).prop_map(|(token, known)| Act::Renew { token, known }),
@@ -82,7 +94,16 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Cancel),
         1 => proptest::bool::weighted(0.12).prop_map(|close| if close { Act::Close } else { Act::QueueRun }),
         2 => (0..6u8, 1..5usize).prop_map(|(back, limit)| Act::Events { back, limit }),
-        3 => prop_oneof![Just(1), Just(700), Just(30_000), Just(61_000)].prop_map(Act::Wait),
+        3 => prop_oneof![Just(1), Just(700), Just(30_000), Just(61_000), Just(61_000)].prop_map(Act::Wait),
+        1 => any::<bool>().prop_map(|other| Act::Create { other }),
+        2 => (any::<bool>(), proptest::option::of(any::<u8>()), proptest::option::of(0..3u8))
+            .prop_map(|(title, budget, only_at)| Act::Patch { title, budget, only_at }),
+        7 => (whose(), 0..6u8).prop_map(|(token, call)| Act::Open { token, call }),
+        7 => (0..6u8, 0..3u8, proptest::bool::weighted(0.85))
+            .prop_map(|(call, verdict, right)| Act::Decide { call, verdict, right }),
+        1 => (0..6u8).prop_map(|call| Act::Withdraw { call }),
+        1 => (0..6u8).prop_map(|call| Act::BeginChild { call }),
+        1 => Just(Act::Children),
     ]
 }
 
@@ -95,7 +116,7 @@ fn whose() -> impl Strategy<Value = Whose> {
 fn new() -> impl Strategy<Value = New> {
     prop_oneof![
         4 => (0..8u8, 0..5u8, proptest::collection::vec(0..6u8, 0..3))
-            .prop_map(|(generation, inputs, calls)| New::Reply { generation, inputs, calls }),
+            .prop_map(|(generation, inputs, calls)| New::Answer { generation, inputs, calls }),
         4 => (0..6u8, 0..2u8).prop_map(|(call, output)| New::Result { call, output }),
         1 => (0..3u8).prop_map(New::Compaction),
         2 => (0..3u8).prop_map(New::Finished),
@@ -121,6 +142,13 @@ pub(super) enum Verb {
     Close,
     Events(Seq, usize),
     Wait(u64),
+    Create(SessionDescription),
+    Patch(SessionPatch),
+    Open(Head, LeaseToken, ToolCall),
+    Decide(String, String, DecisionAnswer),
+    Withdraw(Head, String),
+    BeginChild(Head, ToolCall),
+    Children,
 }
 
 /// What was answered.
@@ -132,6 +160,10 @@ pub(super) enum Reply {
     Parked(Result<bool, Refusal>),
     Settled(Result<Option<SettledRun>, Refusal>),
     Page(Result<EventPage, Refusal>, usize),
+    Session(Result<(Session, bool), Refusal>),
+    Decided(Result<(Decision, bool), Refusal>),
+    Done(Result<(), Refusal>),
+    Children(Vec<Session>),
     Nothing,
 }
 
@@ -144,10 +176,13 @@ impl Driver {
         self.0.iter().rev().nth(usize::from(back?)).cloned()
     }
 
-    pub(super) fn resolve(&self, command: &Command, now: &Head) -> Verb {
+    pub(super) fn resolve(&self, command: &Command, there: &MemorySession, clock: Millis) -> Verb {
+        let now = &there.head;
         match command.act.clone() {
             // Where nobody holds the lease, mostly somebody takes it first: refusals alone would prove little.
-            Act::Commit { token: Whose::Current, .. } | Act::Settle { token: Whose::Current, .. }
+            Act::Commit { token: Whose::Current, .. }
+            | Act::Settle { token: Whose::Current, .. }
+            | Act::Open { token: Whose::Current, .. }
                 if now.lease.is_none() && !now.closed =>
             {
                 match now.run.status {
@@ -210,6 +245,46 @@ impl Driver {
                 Verb::Events(Seq(now.ledger.seq.0.saturating_sub(back.into())), limit)
             }
             Act::Wait(ms) => Verb::Wait(ms),
+            Act::Create { other } => Verb::Create(SessionDescription {
+                digest: if other { "other".to_owned() } else { there.description.digest.clone() },
+                ..there.description.clone()
+            }),
+            Act::Patch { title, budget, only_at } => Verb::Patch(SessionPatch {
+                title: title.then(|| Some(format!("t{clock}"))),
+                budget: budget.map(|tokens| Budget { tokens: Some(tokens.into()), micros: None }),
+                only_at: only_at.map(|ahead| vec![(there.description.revision + u64::from(ahead)) - 1]),
+                ..SessionPatch::default()
+            }),
+            // Nothing is open: a message asks for a call first.
+            Act::Open { token: Whose::Current, call } if now.ledger.open_calls.is_empty() => {
+                let fresh = format!("o{}", now.ledger.seq);
+                let asks = answer(&fresh, &[], &[&format!("c{}-{call}", now.ledger.seq)]);
+                Verb::Commit(None, Some(token_of(Whose::Current, now)), vec![asks])
+            }
+            Act::Open { token, call } => Verb::Open(now.clone(), token_of(token, now), open_call(call, now)),
+            Act::Decide { call, verdict, right } => {
+                let arguments = serde_json::json!({ "n": 1 });
+                let verdict = match verdict {
+                    0 => Verdict::Allow,
+                    1 => Verdict::Deny,
+                    _ => Verdict::Edit { arguments: arguments.clone() },
+                };
+                // Mostly one that was opened.
+                let found = there.decisions.values().nth(usize::from(call) / 3);
+                let id = found.map_or_else(
+                    || Decision::id_of(&there.description.session_id, &key(&format!("c{call}"))),
+                    |decision| decision.id.clone(),
+                );
+                let digest = found.filter(|_| right).map_or("none".to_owned(), |found| found.digest.clone());
+                let by = "somebody".to_owned();
+                Verb::Decide(id, digest, DecisionAnswer { verdict, comment: None, by, at_ms: clock.0 })
+            }
+            Act::Withdraw { call } => match there.decisions.keys().nth(usize::from(call) / 2) {
+                Some(id) => Verb::Withdraw(now.clone(), id.clone()),
+                None => Verb::Children,
+            },
+            Act::BeginChild { call } => Verb::BeginChild(now.clone(), open_call(call, now)),
+            Act::Children => Verb::Children,
         }
     }
 
@@ -248,6 +323,29 @@ impl Driver {
                 rig.env.advance(*ms);
                 Reply::Nothing
             }
+            Verb::Create(description) => {
+                Reply::Session(told(ledger.create(at, description, Budget::default()).await))
+            }
+            Verb::Patch(patch) => {
+                Reply::Session(told(ledger.patch(at, patch).await).map(|session| (session, true)))
+            }
+            Verb::Open(head, token, call) => {
+                Reply::Done(told(ledger.open_decision(at, head.clone(), token, call, 40_000).await))
+            }
+            Verb::Decide(id, digest, answer) => {
+                Reply::Decided(told(ledger.answer_decision(at, id, digest, answer).await))
+            }
+            Verb::Withdraw(head, id) => {
+                let found = told(ledger.decision(at, id, Consistency::Strong).await);
+                let found = found.expect("a read is not refused").expect("it was opened");
+                Reply::Done(told(ledger.withdraw_decision(at, head.clone(), &found).await))
+            }
+            Verb::BeginChild(head, call) => Reply::Done(told(ledger.begin_child(at, head, None, call).await)),
+            Verb::Children => {
+                let mut children = told(ledger.children(at).await).expect("a read is not refused");
+                children.sort_by(|a, b| a.description.session_id.cmp(&b.description.session_id));
+                Reply::Children(children)
+            }
         }
     }
 
@@ -260,6 +358,18 @@ impl Driver {
             _ => return,
         };
         self.0.push(head.clone());
+    }
+}
+
+/// Mostly a call that is open.
+fn open_call(n: u8, now: &Head) -> ToolCall {
+    let open = now.ledger.open_calls.iter().nth(usize::from(n) / 2).cloned();
+    let arguments = serde_json::json!({ "n": 1, "task": "help" });
+    let id = open.unwrap_or_else(|| key(&format!("c{n}")));
+    ToolCall {
+        id,
+        name: "add".to_owned(),
+        arguments: if n == 5 { serde_json::json!({ "n": 1 }) } else { arguments },
     }
 }
 
@@ -276,7 +386,7 @@ fn resolve_events(events: &[New], now: &Head) -> Vec<NewEvent> {
     let unanswered: Vec<u64> = now.ledger.unanswered.iter().map(|seq| seq.0).collect();
     let name = |prefix: &str, n: u8| format!("{prefix}{n}");
     let one = |event: &New| match event {
-        New::Reply { generation, inputs, calls } => {
+        New::Answer { generation, inputs, calls } => {
             let inputs = match inputs {
                 0 => Vec::new(),
                 1 => unanswered.first().copied().into_iter().collect(),
@@ -349,12 +459,31 @@ impl Reply {
                 met(if *parked { "parked" } else { "not parked" });
                 None
             }
+            Reply::Session(Ok((_, created))) => {
+                met(if *created { "made or changed" } else { "made before" });
+                None
+            }
+            Reply::Decided(Ok((_, created))) => {
+                met(if *created { "decided" } else { "decided before" });
+                None
+            }
+            Reply::Done(Ok(())) => {
+                met("done");
+                None
+            }
+            Reply::Children(children) => {
+                met(if children.is_empty() { "no children" } else { "children" });
+                None
+            }
             Reply::Head(Ok(_)) | Reply::Nothing => None,
             Reply::Appended(Err(refusal), _)
             | Reply::Claimed(Err(refusal))
             | Reply::Head(Err(refusal))
             | Reply::Parked(Err(refusal))
             | Reply::Settled(Err(refusal))
+            | Reply::Session(Err(refusal))
+            | Reply::Decided(Err(refusal))
+            | Reply::Done(Err(refusal))
             | Reply::Page(Err(refusal), _) => Some(refusal),
         };
         met(match refusal {
@@ -368,6 +497,12 @@ impl Reply {
             Some(Refusal::CallIdReused(_)) => "call id reused",
             Some(Refusal::NotUnanswered(_)) => "not unanswered",
             Some(Refusal::AlreadyFinished) => "already finished",
+            Some(Refusal::SessionExists) => "session exists",
+            Some(Refusal::RevisionDiffers { .. }) => "revision differs",
+            Some(Refusal::DecisionTaken) => "decision taken",
+            Some(Refusal::DecisionExpired) => "decision expired",
+            Some(Refusal::DecisionDiffers) => "decision differs",
+            Some(Refusal::NotFound) => "not found",
             Some(Refusal::TokenRequired(_)) => "token required",
             Some(Refusal::Invalid { .. }) => "invalid",
             Some(_) => "another refusal",
