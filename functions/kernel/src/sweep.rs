@@ -11,6 +11,7 @@ use keel_kernel::run::{self, Sweep};
 use keel_ledger::keys::DUE_SHARDS;
 use keel_ledger::port::DuePlace;
 use keel_ledger::{Ledger, LedgerError};
+use tracing::Instrument as _;
 
 /// Sessions on one page of the index.
 const PAGE: usize = 200;
@@ -75,7 +76,8 @@ impl Sweeper {
             let page = self.ledger.due(place.shard, due, PAGE, place.after.take()).await?;
             for (at, head) in page.sessions {
                 swept.looked_at += 1;
-                swept.hinted += usize::from(self.hint(&at, &head, due).await);
+                let span = tracing::info_span!("due", tenant = %at.tenant, session = %at.session);
+                swept.hinted += usize::from(self.hint(&at, &head, due).instrument(span).await);
             }
             place.after = page.next;
             if place.after.is_none() {
@@ -99,7 +101,7 @@ impl Sweeper {
         let Some(parent) = &head.parent else { return };
         if let Err(error) = self.ledger.tell_parent(at, parent).await {
             tracing::warn!(
-                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                error = &error as &dyn std::error::Error,
                 "a parent was not told of an end; the next sweep will tell it"
             );
         }

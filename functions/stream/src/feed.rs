@@ -192,10 +192,7 @@ impl Feed {
                 Err(problem) => {
                     self.failures += 1;
                     metric::count(metric::name::STREAM_ERRORS, 1);
-                    tracing::warn!(
-                        tenant = %self.at.tenant, session = %self.at.session, code = problem.code().as_str(),
-                        "a stream could not look"
-                    );
+                    tracing::warn!(code = problem.code().as_str(), "a stream could not look");
                     if ending || self.failures > PATIENCE {
                         frame::drain(&mut out);
                         self.state = State::Over;

@@ -26,6 +26,7 @@ use keel_web::service::gated;
 use keel_web::{Auth, Problem, Scope, cursor};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 pub use feed::HEARTBEAT;
 use feed::{Feed, Looks, Wanted};
@@ -109,10 +110,15 @@ async fn open(
     }
     let deadline = deadline.map(|Extension(Deadline(at))| at);
     let wanted = Wanted { after, partials, until_settled };
-    let feed = Feed::open(streams, looks, at, &head, wanted, deadline).await?;
-    let body = stream::unfold(feed, |mut feed| async move {
-        let bytes = feed.next().await?;
-        Some((Ok::<_, Infallible>(bytes), feed))
+    let feed = Feed::open(streams, looks, at.clone(), &head, wanted, deadline).await?;
+    // The body is read after the request's own span has ended.
+    let span = tracing::info_span!("stream", tenant = %at.tenant, session = %at.session);
+    let body = stream::unfold(feed, move |mut feed| {
+        let next = async move {
+            let bytes = feed.next().await?;
+            Some((Ok::<_, Infallible>(bytes), feed))
+        };
+        next.instrument(span.clone())
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),

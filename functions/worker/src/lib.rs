@@ -3,6 +3,7 @@
 //!
 //! A hint that comes twice, late or for nothing fails to claim and is dropped.
 
+pub mod batch;
 pub mod children;
 mod resources;
 mod session_port;
@@ -116,7 +117,7 @@ pub struct Worker {
 
 impl Worker {
     /// Answers the session's run, if there is one to claim, until `deadline` at most.
-    pub async fn answer(
+    pub async fn answer_run(
         &self,
         at: &SessionKey,
         deadline: Option<Instant>,
@@ -133,10 +134,7 @@ impl Worker {
         let known = Known::new(claimed.head.clone());
         let session_port =
             LedgerSessionPort::new(self.ledger.clone(), at.clone(), token.clone(), known.clone());
-        tracing::info!(
-            tenant = %at.tenant, session = %at.session, epoch = token.epoch.0,
-            attempt = claimed.head.run.attempts, "an attempt begins"
-        );
+        tracing::info!(epoch = token.epoch.0, attempt = claimed.head.run.attempts, "an attempt begins");
         // S: a cancel that came before the claim is known from the start.
         let cancel = claimed.head.run.cancel.is_some();
         let (signals, told) = tokio::sync::watch::channel(Signals { cancel, ..Signals::default() });
@@ -152,7 +150,7 @@ impl Worker {
                     )
                     .await
                 }
-                Err(error) => self.fail(at, &claimed, &session_port, &error).await,
+                Err(error) => self.fail(&claimed, &session_port, &error).await,
             }
         };
         // The lease is kept from the claim on: models and tools of one's own may take their time to say what they are.
@@ -161,8 +159,7 @@ impl Worker {
             ended = attempt => ended?,
             never = watcher.watch(claimed.head.clone()) => match never {},
         };
-        tracing::info!(
-            tenant = %at.tenant, session = %at.session, epoch = claimed.token.epoch.0, ended = ?ended,
+        tracing::info!( epoch = claimed.token.epoch.0, ended = ?ended,
             "an attempt ended"
         );
         Ok(Answered::Ended(ended))
@@ -207,15 +204,11 @@ impl Worker {
     /// An attempt without its resources fails like any other, and says why.
     async fn fail(
         &self,
-        at: &SessionKey,
         claimed: &Claimed,
         session_port: &LedgerSessionPort,
         error: &MissingResources,
     ) -> Result<Ended, WorkerError> {
-        tracing::warn!(
-            tenant = %at.tenant, session = %at.session, error = error as &dyn std::error::Error,
-            "an attempt has nothing to work with"
-        );
+        tracing::warn!(error = error as &dyn std::error::Error, "an attempt has nothing to work with");
         let run = &claimed.head.run;
         let outcome = Outcome::Failed { backoff_ms: self.backoff(run.attempts) };
         let summary = keel_agent::not_begun(run.attempts, &error.what);

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
 use keel_agent::tool::builtin::Builtin;
 use keel_env::Env as _;
-use keel_env::trace::Trace;
-use keel_fn_worker::{FixedResources, Message, TenantResources, Worker, WorkerConfig};
+use keel_fn_worker::batch::{MessageQueue, Received, answer_batch};
+use keel_fn_worker::{FixedResources, TenantResources, Worker, WorkerConfig};
 use keel_lambda::{Setup, Shutdown};
-use keel_ledger::hints::{Hint, SqsHints};
+use keel_ledger::hints::SqsHints;
 use keel_models::ProviderConfig;
 use keel_plugins::{EgressPolicy, PluginClient};
 use keel_settings::Settings;
@@ -17,22 +17,14 @@ use keel_settings::secrets::AwsSecrets;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use secrecy::SecretString;
 use tokio::time::Instant;
-use tracing::Instrument as _;
 
-/// When a message that nobody can read comes again, in seconds: it gets better by no waiting.
-const UNREADABLE_AGAIN: u64 = 1;
-
-/// The message being worked on.
-struct Received {
-    queue: SqsHints,
-    receipt: String,
-    seconds: u64,
-}
+/// The queue of hints, as its consumer.
+struct Queue(SqsHints);
 
 #[async_trait::async_trait]
-impl Message for Received {
-    async fn keep(&self) {
-        self.queue.keep(&self.receipt, self.seconds).await;
+impl MessageQueue for Queue {
+    async fn keep(&self, receipt: &str, seconds: u64) {
+        self.0.keep(receipt, seconds).await;
     }
 }
 
@@ -47,7 +39,7 @@ async fn main() -> Result<(), Error> {
         config: WorkerConfig::default(),
         drain: shutdown.drain(),
     };
-    let queue = setup.hints.clone();
+    let queue: Arc<dyn MessageQueue> = Arc::new(Queue(setup.hints.clone()));
     let handler = service_fn(|event: LambdaEvent<SqsEvent>| {
         let (worker, queue) = (worker.clone(), queue.clone());
         async move { Ok::<_, Error>(handle(&worker, &queue, event).await) }
@@ -94,46 +86,24 @@ async fn model(setup: &Setup) -> Result<ProviderConfig, Error> {
     })
 }
 
-async fn handle(worker: &Worker, queue: &SqsHints, event: LambdaEvent<SqsEvent>) -> SqsBatchResponse {
+async fn handle(
+    worker: &Worker,
+    queue: &Arc<dyn MessageQueue>,
+    event: LambdaEvent<SqsEvent>,
+) -> SqsBatchResponse {
     let left = event.context.deadline().duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
-    let deadline = Instant::now() + left;
+    let received = event.payload.records.into_iter().map(|record| Received {
+        id: record.message_id.unwrap_or_default(),
+        receipt: record.receipt_handle.unwrap_or_default(),
+        body: record.body.unwrap_or_default(),
+    });
+    let failed = answer_batch(worker, queue, received.collect(), Instant::now() + left).await;
+    let failure = |id| {
+        let mut failure = BatchItemFailure::default();
+        failure.item_identifier = id;
+        failure
+    };
     let mut response = SqsBatchResponse::default();
-    for record in event.payload.records {
-        let id = record.message_id.unwrap_or_default();
-        let Ok(hint) = serde_json::from_str::<Hint>(record.body.as_deref().unwrap_or_default()) else {
-            tracing::error!(message = id, "a message is not a hint");
-            queue.keep(&record.receipt_handle.unwrap_or_default(), UNREADABLE_AGAIN).await;
-            response.batch_item_failures.push(failure(id));
-            continue;
-        };
-        let message = Received {
-            queue: queue.clone(),
-            receipt: record.receipt_handle.unwrap_or_default(),
-            seconds: worker.ledger.lease_ms().div_ceil(1_000),
-        };
-        message.keep().await;
-        let at = hint.session_key();
-        let trace = Trace::continued(hint.traceparent.as_deref());
-        let span = tracing::info_span!("hint", trace = %trace.id());
-        let answer = async {
-            let answered = worker.answer(&at, Some(deadline), &message).await;
-            if let Err(error) = &answered {
-                tracing::error!(
-                    tenant = %at.tenant, session = %at.session, error = error as &dyn std::error::Error,
-                    "an attempt broke off"
-                );
-            }
-            answered.is_err()
-        };
-        if trace.within(answer.instrument(span)).await {
-            response.batch_item_failures.push(failure(id));
-        }
-    }
+    response.batch_item_failures = failed.into_iter().map(failure).collect();
     response
-}
-
-fn failure(id: String) -> BatchItemFailure {
-    let mut failure = BatchItemFailure::default();
-    failure.item_identifier = id;
-    failure
 }

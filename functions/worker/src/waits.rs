@@ -201,10 +201,7 @@ impl Waits for SessionWaits {
             Err(error) => {
                 // Not tried again: a sum must not count twice what it may have counted. A budget may be overrun by one answer.
                 tenant.spent.lock().add(spent);
-                tracing::warn!(
-                    tenant = %self.at.tenant, session = %self.at.session,
-                    error = &error as &dyn std::error::Error, "what was spent may not be counted"
-                );
+                tracing::warn!(error = &error as &dyn std::error::Error, "what was spent may not be counted");
             }
         }
     }

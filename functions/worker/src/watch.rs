@@ -44,10 +44,9 @@ impl Watcher<'_> {
                 Ok(Some(seen)) => head = seen,
                 Ok(None) => self.tell(|signals| signals.lost = true),
                 // Not seeing is no reason to stop: the next look may see, and the epoch keeps the ledger safe.
-                Err(error) => tracing::warn!(
-                    tenant = %self.at.tenant, session = %self.at.session,
-                    error = &error as &dyn std::error::Error, "the watcher could not look"
-                ),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the watcher could not look")
+                }
             }
             // An eventual read may be older than the claim; only a newer epoch is somebody else's.
             let lost = head.closed || head.epoch > self.token.epoch;
@@ -73,10 +72,7 @@ impl Watcher<'_> {
             Err(LedgerError::Refused(Refusal::Fenced { .. } | Refusal::SessionClosed)) => {
                 self.tell(|signals| signals.lost = true);
             }
-            Err(error) => tracing::warn!(
-                tenant = %self.at.tenant, session = %self.at.session,
-                error = &error as &dyn std::error::Error, "a lease was not renewed"
-            ),
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a lease was not renewed"),
         }
     }
 

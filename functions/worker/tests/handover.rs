@@ -71,7 +71,7 @@ async fn invoke(worker: &Worker, at: &SessionKey) -> Vec<Ended> {
     while ends.len() < 100 {
         let started = Instant::now();
         let deadline = Some(started + INVOCATION);
-        let answered = worker.answer(at, deadline, &NoMessage).await.expect("the store does not fail");
+        let answered = worker.answer_run(at, deadline, &NoMessage).await.expect("the store does not fail");
         assert!(started.elapsed() < INVOCATION, "it ended in its time: {:?}", started.elapsed());
         let Answered::Ended(ended) = answered else { panic!("a pending run is claimed: {answered:?}") };
         ends.push(ended);
@@ -108,7 +108,7 @@ async fn r3a_s5_a_generation_that_is_cut_by_the_time_says_so_and_the_next_owner_
     say(&worker, &at, "!stream 20 100\n!then\n!say end").await;
     // Two seconds fit into an invocation, but not behind one that was used up by half.
     let late = Some(Instant::now() + Duration::from_millis(1_500));
-    let cut = worker.answer(&at, late, &NoMessage).await.expect("the store does not fail");
+    let cut = worker.answer_run(&at, late, &NoMessage).await.expect("the store does not fail");
     assert_eq!(cut, Answered::Ended(Ended::HandedOver));
     let told = worker.ledger.partials(&at, "").await.expect("they read");
     assert_eq!(told.last().and_then(|(_, chunk)| chunk.dead.as_deref()), Some("handed_over"));
@@ -132,7 +132,7 @@ async fn s5_a_drain_hands_over_at_once() {
         stop.send_replace(true);
         Instant::now()
     };
-    let (answered, told) = tokio::join!(worker.answer(&at, None, &NoMessage), drain);
+    let (answered, told) = tokio::join!(worker.answer_run(&at, None, &NoMessage), drain);
     assert_eq!(answered.expect("the store does not fail"), Answered::Ended(Ended::HandedOver));
     assert!(told.elapsed() < Duration::from_millis(10), "{:?}", told.elapsed());
     assert_eq!(worker.ledger.head(&at).await.expect("it is there").run.status, RunStatus::Pending);
@@ -155,7 +155,7 @@ async fn s_a_cancel_that_came_before_the_claim_is_seen_before_a_tool_runs() {
     worker.ledger.commit(&at, head, Some(token.clone()), asks).await.expect("the owner commits");
     worker.ledger.release(&at, None, &token).await.expect("it hands over");
     worker.ledger.cancel(&at).await.expect("it is asked to stop");
-    let answered = worker.answer(&at, None, &NoMessage).await.expect("the store does not fail");
+    let answered = worker.answer_run(&at, None, &NoMessage).await.expect("the store does not fail");
     assert_eq!(answered, Answered::Ended(Ended::Settled(RunStatus::Failed)));
     let events = worker.ledger.all_events(&at, Seq::ZERO).await.expect("it reads");
     let result = events.iter().find(|event| event.kind == Kind::ToolResult).expect("the call was answered");

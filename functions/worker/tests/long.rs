@@ -103,7 +103,7 @@ async fn k2_two_thousand_events_and_four_compactions_cost_what_is_kept() {
         drain,
     };
     tables.meter().take();
-    let answered = worker.answer(&at, None, &NoMessage).await.expect("the store does not fail");
+    let answered = worker.answer_run(&at, None, &NoMessage).await.expect("the store does not fail");
     let units = tables.meter().take();
     assert!(matches!(answered, Answered::Ended(Ended::Settled(RunStatus::Done))), "{answered:?}");
     let head = ledger.head(&at).await.expect("it is there");

@@ -13,6 +13,7 @@ use keel_fn_edge::{Edge, Features};
 use keel_fn_kernel::Owners;
 use keel_fn_kernel::sweep::Sweeper;
 use keel_fn_stream::{StreamConfig, Streams};
+use keel_fn_worker::batch::answer_hint;
 use keel_fn_worker::{FixedResources, NoMessage, TenantResources, Worker, WorkerConfig};
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
@@ -224,14 +225,9 @@ async fn answer_hints(worker: Worker, mut hinted: mpsc::UnboundedReceiver<Hint>,
         };
         let worker = worker.clone();
         attempts.spawn(async move {
-            let at = hint.session_key();
             let deadline = (invocation_ms > 0).then(|| Instant::now() + Duration::from_millis(invocation_ms));
-            if let Err(error) = worker.answer(&at, deadline, &NoMessage).await {
-                tracing::error!(
-                    tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
-                    "an attempt broke off"
-                );
-            }
+            // One that broke off is found by the sweep once its lease has run out.
+            answer_hint(&worker, &hint, deadline, &NoMessage).await;
         });
     }
     while attempts.join_next().await.is_some() {}

@@ -61,7 +61,8 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
         let _ = world.queue.send(&hint, lease_ms + rng.pick(0..=4_000)).await;
     }
     let worker = process.worker(drain);
-    let work = worker.answer(&at, deadline.map(|ms| Instant::now() + Duration::from_millis(ms)), &NoMessage);
+    let work =
+        worker.answer_run(&at, deadline.map(|ms| Instant::now() + Duration::from_millis(ms)), &NoMessage);
     let draining = async {
         if let Some(ms) = drains {
             tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -227,8 +227,9 @@ impl Ledger {
                 Err(error) => {
                     unanswered |= matches!(error, StoreError::Unknown(..));
                     tracing::debug!(
-                        tenant = %at.tenant, session = %at.session, resend,
-                        error = &error as &dyn std::error::Error, "a write is sent again"
+                        resend,
+                        error = &error as &dyn std::error::Error,
+                        "a write is sent again"
                     );
                 }
             }
@@ -331,7 +332,7 @@ impl Ledger {
             && let Err(error) = self.tell_parent(at, parent).await
         {
             tracing::warn!(
-                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                error = &error as &dyn std::error::Error,
                 "a parent was not told of an end; the sweep will tell it"
             );
         }

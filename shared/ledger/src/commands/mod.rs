@@ -119,7 +119,7 @@ impl Ledger {
     pub async fn hint(&self, at: &SessionKey, after_ms: u64) {
         if let Err(error) = self.hints.send(&Hint::about(at), after_ms).await {
             tracing::warn!(
-                tenant = %at.tenant, session = %at.session, error = &error as &dyn std::error::Error,
+                error = &error as &dyn std::error::Error,
                 "a hint was not queued; the sweep will find the session"
             );
         }
