@@ -5,6 +5,7 @@
 mod answers;
 mod bad_input;
 mod classes;
+mod creating;
 mod delivery;
 mod idempotency;
 mod ledger;
