@@ -25,7 +25,7 @@ async fn fresh_id(keel: &Keel) -> String {
 }
 
 #[tokio::test]
-async fn i3_thirty_two_equal_creations_make_one_session_and_the_others_find_it() {
+async fn i8_thirty_two_equal_creations_make_one_session_and_the_others_find_it() {
     let keel = Keel::without_worker().await;
     let body = json!({ "sessionId": fresh_id(&keel).await, "title": "t", "budget": { "maxTokens": 10 } });
     let statuses = create(&keel, vec![body; CALLERS]).await;
@@ -33,7 +33,7 @@ async fn i3_thirty_two_equal_creations_make_one_session_and_the_others_find_it()
 }
 
 #[tokio::test]
-async fn i5_of_thirty_two_creations_that_differ_one_makes_the_session_and_the_others_are_refused() {
+async fn i8_of_thirty_two_creations_that_differ_one_makes_the_session_and_the_others_are_refused() {
     let keel = Keel::without_worker().await;
     let id = fresh_id(&keel).await;
     let body = |n: usize| json!({ "sessionId": id, "title": format!("title {n}") });

@@ -12,7 +12,7 @@ use keel_agent::{CallState, SessionPortError, Waits};
 use keel_kernel::budget::Budget;
 use keel_kernel::decision::{self, Decision, DecisionAnswer, Verdict};
 use keel_kernel::event::{Spent, ToolCall, micros};
-use keel_kernel::{LeaseToken, Millis, SessionDescription, WaitReason};
+use keel_kernel::{LeaseToken, Millis, Refusal, SessionDescription, WaitReason};
 use keel_ledger::port::Consistency;
 use keel_ledger::{Ledger, LedgerError, SessionKey, TenantStore};
 use keel_settings::month;
@@ -90,6 +90,14 @@ impl SessionWaits {
 
     fn policy(&self, call: &ToolCall) -> Policy {
         self.policies.get(&call.name).cloned().unwrap_or_default()
+    }
+
+    /// H2: takes a decision that nobody answered in time off the tenant's list.
+    async fn withdraw(&self, id: &str) -> Result<(), SessionPortError> {
+        let found = self.ledger.decision(&self.at, id, Consistency::Strong).await.map_err(port_error)?;
+        let Some(decision) = found else { return Ok(()) };
+        let withdrawn = self.ledger.withdraw_decision(&self.at, self.known.get(), &decision).await;
+        withdrawn.map_err(port_error)
     }
 
     async fn call_state(&self, call: &ToolCall) -> Result<CallState, SessionPortError> {
@@ -170,7 +178,9 @@ impl Waits for SessionWaits {
             };
             let digest = decision::digest_of(&call.arguments);
             match self.ledger.answer_decision(&self.at, &id, &digest, &answer).await {
-                Ok(_) | Err(LedgerError::Refused(_)) => {} // never opened, answered, or expired
+                Ok(_) => {}
+                Err(LedgerError::Refused(Refusal::DecisionExpired)) => self.withdraw(&id).await?,
+                Err(LedgerError::Refused(_)) => {} // never opened, or answered
                 Err(error) => return Err(port_error(error)),
             }
         }

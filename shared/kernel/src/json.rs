@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -16,46 +17,80 @@ use crate::caps;
 use crate::hex;
 use crate::refusal::Fault;
 
-/// A JSON document that passed the strict reading.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Document {
+/// A JSON document that passed the strict reading. Its copies share one text, one value and one digest.
+#[derive(Clone, Debug)]
+pub struct Document(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     text: String,
-    value: Value,
+    /// Parsed when somebody first looks inside.
+    value: OnceLock<Value>,
+    /// Made when somebody first compares.
+    digest: OnceLock<String>,
+}
+
+impl PartialEq for Document {
+    fn eq(&self, other: &Document) -> bool {
+        self.0.text == other.0.text
+    }
 }
 
 impl Document {
+    fn of(text: String, value: Value) -> Self {
+        Self(Arc::new(Parts { text, value: OnceLock::from(value), digest: OnceLock::new() }))
+    }
+
     /// Reads a document. The fault names the place by JSON pointer.
     pub fn read(text: &str) -> Result<Self, Fault> {
-        // A whole pass for syntax first: every later error is then about meaning, and has a place.
-        let raw: &RawValue = serde_json::from_str(text)
-            .map_err(|e| Fault::new("", format!("not JSON: {}", syntax_error(&e))))?;
-        let mut reader = Reader { text: String::with_capacity(raw.get().len()), pointer: Vec::new() };
-        let value = reader.read(raw.get())?;
-        Ok(Self { text: reader.text, value })
+        let text = text.trim_matches([' ', '\t', '\n', '\r']);
+        let mut reader = Reader { text: String::with_capacity(text.len()), pointer: Vec::new() };
+        match reader.read(text) {
+            Ok(value) => Ok(Self::of(reader.text, value)),
+            // What is no JSON at all is told as that, with its line, whatever else is wrong with it.
+            Err(fault) => Err(match serde_json::from_str::<&RawValue>(text) {
+                Ok(_) => fault,
+                Err(e) => Fault::new("", format!("not JSON: {}", syntax_error(&e))),
+            }),
+        }
+    }
+
+    /// A document that was read strictly when it was committed, and kept since. It is looked at only as far as to see that
+    /// it still is one object; its value is parsed when somebody needs it.
+    ///
+    /// # Errors
+    /// It is no JSON object: the table was changed from outside.
+    pub fn kept(text: String) -> Result<Self, Fault> {
+        match serde_json::from_str::<&RawValue>(&text) {
+            Ok(raw) if raw.get().starts_with('{') => {
+                Ok(Self(Arc::new(Parts { text, value: OnceLock::new(), digest: OnceLock::new() })))
+            }
+            _ => Err(Fault::new("", "not a JSON object")),
+        }
     }
 
     /// The text as it came in, without the white space between tokens (so it has no line breaks).
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// The parsed value. Its numbers may have lost their spelling; the text has not.
     pub fn value(&self) -> &Value {
-        &self.value
+        self.0.value.get_or_init(|| serde_json::from_str(&self.0.text).unwrap_or_default())
     }
 
     /// SHA-256 of the canonical form, in hex (I4).
     pub fn digest(&self) -> String {
-        digest(&self.value)
+        self.0.digest.get_or_init(|| digest(self.value())).clone()
     }
 
     /// A member of the object as a document of its own, as written.
     pub fn member(&self, member: &str) -> Option<Document> {
-        let value = self.value.get(member)?.clone();
+        let value = self.value().get(member)?.clone();
         let Members(members) =
-            serde_json::from_str(&self.text).expect("the text was read before, as an object");
+            serde_json::from_str(self.text()).expect("the text was read before, as an object");
         let (_, raw) = members.into_iter().find(|(name, _)| name == member)?;
-        Some(Document { text: raw.get().to_owned(), value })
+        Some(Document::of(raw.get().to_owned(), value))
     }
 
     /// The same object with `member` set to `to`, in its place, or last when it was absent. Everything else stays as
@@ -65,23 +100,27 @@ impl Document {
     /// If the document is not an object.
     #[must_use]
     pub fn with_member(&self, member: &str, to: &Value) -> Document {
+        let was = self.value().as_object().expect("an object").get(member);
+        if was == Some(to) && to.is_string() {
+            return self.clone(); // as most clients send it
+        }
         let Members(mut members) =
-            serde_json::from_str(&self.text).expect("the text was read before, as an object");
+            serde_json::from_str(self.text()).expect("the text was read before, as an object");
         let raw = serde_json::value::to_raw_value(to).expect("a Value serialises");
         match members.iter_mut().find(|(name, _)| name == member) {
             Some((_, old)) => *old = &raw,
             None => members.push((member.to_owned(), &raw)),
         }
-        let mut text = String::with_capacity(self.text.len() + raw.get().len() + member.len() + 4);
+        let mut text = String::with_capacity(self.text().len() + raw.get().len() + member.len() + 4);
         for (at, (name, value)) in members.iter().enumerate() {
             text.push(if at == 0 { '{' } else { ',' });
             push_name(&mut text, name);
             text.push_str(value.get());
         }
         text.push('}');
-        let mut value = self.value.clone();
+        let mut value = self.value().clone();
         value.as_object_mut().expect("an object").insert(member.to_owned(), to.clone());
-        Document { text, value }
+        Document::of(text, value)
     }
 }
 

@@ -114,7 +114,7 @@ pub struct Session {
     pub head: Head,
 }
 
-/// Makes a session where none has its id. `Ok(None)`: the same call made it before.
+/// I8: makes a session where none has its id. `Ok(None)`: the same call made it before.
 ///
 /// # Errors
 /// [`Refusal::SessionExists`]: another call made a session with this id.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_made_once_and_the_same_call_finds_it() {
+    fn i8_a_session_is_made_once_and_the_same_call_finds_it() {
         let budget = Budget { tokens: Some(7), micros: None };
         let made = create(None, &described("d"), budget).unwrap().unwrap();
         assert_eq!(made.head.budget, budget);

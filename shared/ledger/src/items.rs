@@ -444,7 +444,7 @@ pub fn read_event(item: &Item) -> Result<Event, StoreError> {
     Ok(Event {
         seq: Seq(seq),
         kind: r.parse(attr::KIND, Kind::parse)?,
-        payload: r.parse(attr::PAYLOAD, Payload::parse)?,
+        payload: r.parse(attr::PAYLOAD, Payload::kept)?,
         ts: Millis(r.number(attr::TS)?),
         commit: CommitPlace {
             id: r.parse(attr::COMMIT, CommitId::parse)?,

@@ -70,7 +70,7 @@ pub(crate) async fn live(world: Arc<World>, number: u64, sessions: u64) {
     }
 }
 
-/// One founder made it, the others of the same description found it, and those of another were refused.
+/// I8: one founder made it, the others of the same description found it, and those of another were refused.
 pub(crate) async fn check(world: &World, sessions: u64) {
     let listed = world.tenants.sessions(&place(0).tenant, None, 100).await.map(|page| page.sessions);
     let listed = listed.unwrap_or_default();
@@ -78,7 +78,7 @@ pub(crate) async fn check(world: &World, sessions: u64) {
     for session in 0..sessions {
         let at = place(session);
         let here: Vec<&Founded> = founded.iter().filter(|one| one.at == at.to_string()).collect();
-        let broken = |what: String| world.history.violated("S-create", format!("{at}: {what}"));
+        let broken = |what: String| world.history.violated("I8", format!("{at}: {what}"));
         let made = here.iter().filter(|one| one.told == Told::Created).count();
         if made > 1 {
             broken(format!("{made} founders were told that they made it"));

@@ -25,14 +25,14 @@ pub enum Mutation {
     NoKeyPut,
     /// S4: the run's outcome is written without the condition on the seq.
     NoSeqInSettle,
-    /// A session is made without the condition that there is none.
+    /// I8: a session is made without the condition that there is none.
     NoAbsenceInCreate,
     /// H2: an answer is written without the condition that nobody has answered, and without waking the run.
     NoOpenInAnswer,
     /// H4: who closes a session sees none of its decisions, and leaves them on the tenant's list.
     NoWithdrawalInClose,
-    /// H4: a child is made without its parent's name in its head.
-    NoParentInChild,
+    /// H4: a child's end is not kept in its head until its parent was told.
+    NoEndForParent,
 }
 
 /// A store whose writes are broken in one way.
@@ -112,6 +112,8 @@ impl StoreLayer for Sabotaged {
                 return self.inner.send_plan(plan, token).await;
             }
             (Mutation::NoOpenInAnswer, Some(before)) if answers(transition) => {
+                // As on a slow network, so that a few hundred seeds meet another answer meanwhile.
+                tokio::time::sleep(Duration::from_secs(15)).await;
                 (broken.head, broken.guards) = (before.clone(), Vec::new());
                 let mut plan = plan(at, Some(before), &broken);
                 for write in &mut plan.writes {
@@ -119,12 +121,16 @@ impl StoreLayer for Sabotaged {
                 }
                 return self.inner.send_plan(plan, token).await;
             }
-            (Mutation::NoParentInChild, None) => broken.head.parent = None,
+            (Mutation::NoEndForParent, Some(before))
+                if transition.head.tells_parent && !before.tells_parent =>
+            {
+                (broken.head.tells_parent, broken.head.due) = (false, None);
+            }
             (
                 Mutation::NoAbsenceInCreate
                 | Mutation::NoOpenInAnswer
                 | Mutation::NoWithdrawalInClose
-                | Mutation::NoParentInChild,
+                | Mutation::NoEndForParent,
                 _,
             ) => {}
         }
@@ -139,7 +145,7 @@ impl StoreLayer for Sabotaged {
             | Mutation::NoSeqInSettle
             | Mutation::NoAbsenceInCreate
             | Mutation::NoOpenInAnswer
-            | Mutation::NoParentInChild => self.inner.decisions(at).await,
+            | Mutation::NoEndForParent => self.inner.decisions(at).await,
         }
     }
 }

@@ -118,7 +118,7 @@ impl World {
             4..8 => rng.pick(0..=4_000).cast_signed() - 2_000,
             _ => rng.pick(0..=60_000).cast_signed() - 30_000,
         };
-        let faults = *rng.one_of(&[0, 20, 60, 120, 250]);
+        let faults = *rng.one_of(&[0, 20, 60, 120, 250, 600]);
         self.history.note(format_args!("{name} begins: skew {skew_ms} ms, {faults} faults in 1000"));
         let env = Arc::new(SimEnv::new(self.begun, fnv(&name), skew_ms, rng.fork("env")));
         let client =

@@ -167,7 +167,7 @@ fn mutation_without_the_key_put_is_caught() {
 
 #[test]
 fn mutation_of_a_creation_without_its_condition_is_caught() {
-    println!("{}", is_caught(Mutation::NoAbsenceInCreate, &["S-create"]));
+    println!("{}", is_caught(Mutation::NoAbsenceInCreate, &["I8"]));
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn mutation_of_a_close_that_withdraws_nothing_is_caught() {
 }
 
 #[test]
-fn mutation_of_a_child_without_its_parent_is_caught() {
-    println!("{}", is_caught(Mutation::NoParentInChild, &["S4", "H4"]));
+fn mutation_of_a_childs_end_that_is_not_kept_is_caught() {
+    println!("{}", is_caught(Mutation::NoEndForParent, &["S4", "H4"]));
 }
 
 #[test]

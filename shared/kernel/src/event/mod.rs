@@ -48,6 +48,15 @@ impl Payload {
         Self::of(Document::read(text).map_err(|fault| Refusal::Invalid { rule: crate::Rule("I4a"), fault })?)
     }
 
+    /// A payload as the table keeps it: it took the strict door when it was committed.
+    ///
+    /// # Errors
+    /// It is no JSON object: the table was changed from outside.
+    pub fn kept(text: &str) -> Result<Self, Refusal> {
+        let kept = Document::kept(text.to_owned());
+        Ok(Self(kept.map_err(|fault| Refusal::Invalid { rule: crate::Rule("I4a"), fault })?))
+    }
+
     /// A payload made by our own code. It takes the same door as a client's.
     pub fn from_value(value: &Value) -> Result<Self, Refusal> {
         Self::parse(&value.to_string())
