@@ -2,7 +2,6 @@
 CARGO := cargo
 # Tools that are not on the machine are built once into .tools, at these versions.
 NEXTEST_VERSION := 0.9.143
-DENY_VERSION := 0.20.2
 FUZZ_VERSION := 0.13.1
 TOOLS := $(CURDIR)/.tools
 export PATH := $(TOOLS)/bin:$(PATH)
@@ -19,7 +18,7 @@ dev: ## Keel on this machine: http://127.0.0.1:4870, the ledger kept in .keel/
 	@$(CARGO) build -q -p keel-local
 	@exec target/debug/keel-local
 
-test: check validate nextest .venv/installed .tools/emulator/installed ## everything that must hold: format, lints, template, rules, faults, the contract over HTTP, kill -9, the deployment on an emulator
+test: check deny validate nextest .venv/installed .tools/emulator/installed ## everything that must hold: format, lints, licences, template, rules, faults, the contract over HTTP, kill -9, the deployment on an emulator
 	@$(MAKE) --no-print-directory emulated
 	$(CARGO) nextest run --locked --workspace
 
@@ -55,9 +54,9 @@ bench: ## what everything costs: prints the table and writes docs/performance.md
 	$(CARGO) build -q --locked --profile $(PROFILE) -p keel-fn-edge -p keel-fn-kernel -p keel-fn-worker -p keel-fn-stream
 	target/bench-local/keel-bench --programs target/$(PROFILE)
 
-deny: ## licences, sources and bans of every dependency
-	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
-	$(CARGO) deny --offline check bans licenses sources
+# Security advisories are not part of it: their database is on another host than the crates, and a test must not need it.
+deny: .tools/house/installed ## licences, sources and bans of every dependency
+	PATH="$(CURDIR)/.tools/house/bin:$$PATH" $(CARGO) deny --locked check bans licenses sources
 
 nextest:
 	@command -v cargo-nextest >/dev/null \
@@ -106,7 +105,8 @@ down: ## ends the emulator
 .tools/infra/installed: infra/requirements.txt
 .tools/build/installed: infra/build-requirements.txt
 .tools/emulator/installed: localstack/requirements.txt
-.venv/installed .tools/infra/installed .tools/build/installed .tools/emulator/installed:
+.tools/house/installed: tests/house/requirements.txt
+.venv/installed .tools/infra/installed .tools/build/installed .tools/emulator/installed .tools/house/installed:
 	python3 -m venv $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
