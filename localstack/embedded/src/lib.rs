@@ -7,8 +7,6 @@
 //! What this store cannot show: it serialises all writes, so no request is ever throttled and no transaction ever meets
 //! `TransactionConflict`. Wrap [`Embedded::http_client`] and hand the wrapper to [`client_over`] to inject both.
 
-#![warn(missing_docs)]
-
 mod connector;
 mod operations;
 pub mod tables;
