@@ -20,6 +20,7 @@ dev: ## Keel on this machine: http://127.0.0.1:4870, the ledger kept in .keel/
 
 test: check deny validate nextest .venv/installed .tools/emulator/installed ## everything that must hold: format, lints, licences, template, rules, faults, the contract over HTTP, kill -9, the deployment on an emulator
 	@$(MAKE) --no-print-directory emulated
+	$(CARGO) test --quiet --doc --locked --workspace
 	$(CARGO) nextest run --locked --workspace
 
 check: ## format and lints
