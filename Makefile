@@ -83,29 +83,29 @@ deploy: build .tools/infra/installed ## to AWS, as STAGE=name in infra/samconfig
 
 up: .tools/emulator/installed ## the deployment on an AWS emulator on this machine, from target/lambda (make build)
 	@test -f $${KEEL_PACKAGES:-target/lambda}/architecture || { echo "first: make build"; exit 2; }
-	@.tools/emulator/bin/python localstack/emulator.py up
+	@.tools/emulator/bin/python localstack/emulator/emulator.py up
 
 e2e: nextest ## the contract over HTTP through the emulator's gateway, after make up
-	@.tools/emulator/bin/python localstack/emulator.py env > /dev/null
-	env $$(.tools/emulator/bin/python localstack/emulator.py env) \
+	@.tools/emulator/bin/python localstack/emulator/emulator.py env > /dev/null
+	env $$(.tools/emulator/bin/python localstack/emulator/emulator.py env) \
 	  $(CARGO) nextest run --locked --workspace --profile e2e
 
 # Linking a release takes longer than all tests. What is tested here at every commit is the same code in this machine's
 # debug build; make build, make up and make e2e test the packages themselves.
 emulated: .tools/emulator/installed nextest
 	$(CARGO) build --locked --workspace --all-targets
-	@.tools/emulator/bin/python localstack/package.py target/debug target/packages
+	@.tools/emulator/bin/python localstack/emulator/package.py target/debug target/packages
 	@trap '$(MAKE) -s down' EXIT; trap 'exit 1' HUP INT TERM; \
 	  KEEL_PACKAGES=target/packages $(MAKE) -s up && $(MAKE) -s e2e
 
 down: ## ends the emulator
-	@.tools/emulator/bin/python localstack/emulator.py down
+	@.tools/emulator/bin/python localstack/emulator/emulator.py down
 
 # Python's tools, each set in a place of its own: together their pins would not agree.
 .venv/installed: tests/chaos/requirements.txt
 .tools/infra/installed: infra/requirements.txt
 .tools/build/installed: infra/build-requirements.txt
-.tools/emulator/installed: localstack/requirements.txt
+.tools/emulator/installed: localstack/emulator/requirements.txt
 .tools/house/installed: tests/house/requirements.txt
 .venv/installed .tools/infra/installed .tools/build/installed .tools/emulator/installed .tools/house/installed:
 	python3 -m venv $(@D)
