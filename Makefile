@@ -63,10 +63,11 @@ nextest:
 	@command -v cargo-nextest >/dev/null \
 	  || $(CARGO) install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
-validate: .tools/infra/installed ## the templates, as AWS's own linters read them
+validate: .tools/infra/installed .tools/emulator/installed ## the templates as AWS's own linters read them, the compose file by its schema
 	$(SAM_ENV) .tools/infra/bin/cfn-lint infra/template.yaml infra/function-url.yaml
 	$(SAM_ENV) .tools/infra/bin/sam validate --lint --template infra/template.yaml
 	$(SAM_ENV) .tools/infra/bin/sam validate --lint --template infra/function-url.yaml
+	.tools/emulator/bin/check-jsonschema -q --builtin-schema vendor.compose-spec localstack/emulator/docker-compose.yml
 
 build: .tools/build/installed ## the functions for Lambda, into target/lambda: ARCH=arm64 where Rust has that target, else x86_64
 	PATH="$(CURDIR)/.tools/build/bin:$$PATH" AWS_LC_SYS_NO_JITTER_ENTROPY=1 $(CARGO) lambda build --release --locked \
