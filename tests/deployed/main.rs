@@ -104,7 +104,7 @@ async fn until_drained(sqs: &Client, queue: &str) {
         loop {
             let asked =
                 sqs.get_queue_attributes().queue_url(queue).attribute_names(Waiting).attribute_names(Taken);
-            let counts = asked.send().await.unwrap().attributes.expect("it has counts");
+            let counts = asked.send().await.expect("the queue answers").attributes.expect("it has counts");
             if (counts[&Waiting].as_str(), counts[&Taken].as_str()) == ("0", "0") {
                 return;
             }
