@@ -10,14 +10,14 @@
 //! use keel_kernel::Seq;
 //! use keel_kernel::transcript::Transcript;
 //!
-//! let facts = AttemptState { max_turns: 20, ..AttemptState::default() };
+//! let state = AttemptState { max_turns: 20, ..AttemptState::default() };
 //!
 //! // The context has an input that no answer has named: the model is asked.
 //! let asked = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
-//! assert_eq!(next(&asked, &facts, &[]), Next::Generate);
+//! assert_eq!(next(&asked, &state, &[]), Next::Generate);
 //!
 //! // The function's time is nearly up: a successor will ask (S5).
-//! let late = AttemptState { time: Time::NoNewRequest, ..facts };
+//! let late = AttemptState { time: Time::NoNewRequest, ..state };
 //! assert_eq!(next(&asked, &late, &[]), Next::HandOver);
 //!
 //! // Nothing is owed: the run can settle, late or not.

@@ -23,7 +23,7 @@
 //! |---|---|
 //! | what is read from the environment, and what is made of it | [`Setup`], [`BadConfig`] |
 //! | why a stage is no part of a path | [`behind_gateway`] |
-//! | how a program hears of its end, and who may finish | [`Shutdown`] |
+//! | how a program learns that it ends, and who may finish | [`Shutdown`] |
 
 mod gateway;
 mod shutdown;
