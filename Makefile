@@ -2,7 +2,6 @@
 CARGO := cargo
 # Tools that are not on the machine are built once into .tools, at these versions.
 NEXTEST_VERSION := 0.9.143
-DENY_VERSION := 0.20.2
 FUZZ_VERSION := 0.13.1
 TOOLS := $(CURDIR)/.tools
 export PATH := $(TOOLS)/bin:$(PATH)
@@ -19,8 +18,9 @@ dev: ## Keel on this machine: http://127.0.0.1:4870, the ledger kept in .keel/
 	@$(CARGO) build -q -p keel-local
 	@exec target/debug/keel-local
 
-test: check validate nextest .venv/installed .tools/emulator/installed ## everything that must hold: format, lints, template, rules, faults, the contract over HTTP, kill -9, the deployment on an emulator
+test: check deny validate nextest .venv/installed .tools/emulator/installed ## everything that must hold: format, lints, licences, template, rules, faults, the contract over HTTP, kill -9, the deployment on an emulator
 	@$(MAKE) --no-print-directory emulated
+	$(CARGO) test --quiet --doc --locked --workspace
 	$(CARGO) nextest run --locked --workspace
 
 check: ## format and lints
@@ -55,18 +55,19 @@ bench: ## what everything costs: prints the table and writes docs/performance.md
 	$(CARGO) build -q --locked --profile $(PROFILE) -p keel-fn-edge -p keel-fn-kernel -p keel-fn-worker -p keel-fn-stream
 	target/bench-local/keel-bench --programs target/$(PROFILE)
 
-deny: ## licences, sources and bans of every dependency
-	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
-	$(CARGO) deny --offline check bans licenses sources
+# Security advisories are not part of it: their database is on another host than the crates, and a test must not need it.
+deny: .tools/house/installed ## licences, sources and bans of every dependency
+	PATH="$(CURDIR)/.tools/house/bin:$$PATH" $(CARGO) deny --locked check bans licenses sources
 
 nextest:
 	@command -v cargo-nextest >/dev/null \
 	  || $(CARGO) install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
-validate: .tools/infra/installed ## the templates, as AWS's own linters read them
+validate: .tools/infra/installed .tools/emulator/installed ## the templates as AWS's own linters read them, the compose file by its schema
 	$(SAM_ENV) .tools/infra/bin/cfn-lint infra/template.yaml infra/function-url.yaml
 	$(SAM_ENV) .tools/infra/bin/sam validate --lint --template infra/template.yaml
 	$(SAM_ENV) .tools/infra/bin/sam validate --lint --template infra/function-url.yaml
+	.tools/emulator/bin/check-jsonschema -q --builtin-schema vendor.compose-spec localstack/emulator/docker-compose.yml
 
 build: .tools/build/installed ## the functions for Lambda, into target/lambda: ARCH=arm64 where Rust has that target, else x86_64
 	PATH="$(CURDIR)/.tools/build/bin:$$PATH" AWS_LC_SYS_NO_JITTER_ENTROPY=1 $(CARGO) lambda build --release --locked \
@@ -83,30 +84,31 @@ deploy: build .tools/infra/installed ## to AWS, as STAGE=name in infra/samconfig
 
 up: .tools/emulator/installed ## the deployment on an AWS emulator on this machine, from target/lambda (make build)
 	@test -f $${KEEL_PACKAGES:-target/lambda}/architecture || { echo "first: make build"; exit 2; }
-	@.tools/emulator/bin/python localstack/emulator.py up
+	@.tools/emulator/bin/python localstack/emulator/emulator.py up
 
 e2e: nextest ## the contract over HTTP through the emulator's gateway, after make up
-	@.tools/emulator/bin/python localstack/emulator.py env > /dev/null
-	env $$(.tools/emulator/bin/python localstack/emulator.py env) \
+	@.tools/emulator/bin/python localstack/emulator/emulator.py env > /dev/null
+	env $$(.tools/emulator/bin/python localstack/emulator/emulator.py env) \
 	  $(CARGO) nextest run --locked --workspace --profile e2e
 
 # Linking a release takes longer than all tests. What is tested here at every commit is the same code in this machine's
 # debug build; make build, make up and make e2e test the packages themselves.
 emulated: .tools/emulator/installed nextest
 	$(CARGO) build --locked --workspace --all-targets
-	@.tools/emulator/bin/python localstack/package.py target/debug target/packages
+	@.tools/emulator/bin/python localstack/emulator/package.py target/debug target/packages
 	@trap '$(MAKE) -s down' EXIT; trap 'exit 1' HUP INT TERM; \
 	  KEEL_PACKAGES=target/packages $(MAKE) -s up && $(MAKE) -s e2e
 
 down: ## ends the emulator
-	@.tools/emulator/bin/python localstack/emulator.py down
+	@.tools/emulator/bin/python localstack/emulator/emulator.py down
 
 # Python's tools, each set in a place of its own: together their pins would not agree.
 .venv/installed: tests/chaos/requirements.txt
 .tools/infra/installed: infra/requirements.txt
 .tools/build/installed: infra/build-requirements.txt
-.tools/emulator/installed: localstack/requirements.txt
-.venv/installed .tools/infra/installed .tools/build/installed .tools/emulator/installed:
+.tools/emulator/installed: localstack/emulator/requirements.txt
+.tools/house/installed: tests/house/requirements.txt
+.venv/installed .tools/infra/installed .tools/build/installed .tools/emulator/installed .tools/house/installed:
 	python3 -m venv $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@

@@ -1,8 +1,11 @@
 //! What only a deployment shows, with a queue that is a queue: `make e2e` says where it is. No other run takes these
 //! tests (`.config/nextest.toml`), and without their variables they fail.
 
+use std::time::Duration;
+
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::types::QueueAttributeName;
 use keel_tests::{Keel, PATIENCE, kinds, var};
 use serde_json::json;
 
@@ -71,7 +74,7 @@ async fn hints_that_come_many_times_are_answered_once() {
     let keel = Keel::start().await;
     let (sqs, hints) = (sqs(), needed("KEEL_HINTS_URL"));
     let session = keel.session().await;
-    keel.say(&session, "!stream 10 50").await;
+    keel.say(&session, "!stream 60 50").await;
     let hint = json!({ "tenant": "dev", "session": session.rsplit('/').next().unwrap() }).to_string();
     for _ in 0..5 {
         sqs.send_message()
@@ -82,6 +85,32 @@ async fn hints_that_come_many_times_are_answered_once() {
             .await
             .unwrap();
     }
-    keel.settled(&session).await;
+    let row = keel.get(&session).await.ok(200);
+    assert_ne!(row["run"]["status"], "done", "the hints came before the run was over");
+    let row = keel.settled(&session).await;
+    assert_eq!((&row["run"]["status"], &row["run"]["attempts"]), (&json!("done"), &json!(1)));
+    until_drained(&sqs, &hints).await;
     assert_eq!(kinds(&keel.events(&session).await), ["user.message", "assistant.message", "run.finished"]);
+    let row = keel.get(&session).await.ok(200);
+    assert_eq!((&row["run"]["status"], &row["run"]["attempts"]), (&json!("done"), &json!(1)));
+}
+
+/// Waits until the queue holds nothing, neither waiting nor being worked on: then every hint of ours was taken.
+async fn until_drained(sqs: &Client, queue: &str) {
+    use QueueAttributeName::{
+        ApproximateNumberOfMessages as Waiting, ApproximateNumberOfMessagesNotVisible as Taken,
+    };
+    let draining = async {
+        loop {
+            let asked =
+                sqs.get_queue_attributes().queue_url(queue).attribute_names(Waiting).attribute_names(Taken);
+            let counts = asked.send().await.expect("the queue answers").attributes.expect("it has counts");
+            if (counts[&Waiting].as_str(), counts[&Taken].as_str()) == ("0", "0") {
+                return;
+            }
+            // Not to be lucky: only so as not to ask a thousand times a second. PATIENCE bounds the whole.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, draining).await.expect("the queue is drained");
 }

@@ -54,7 +54,7 @@ fn ours(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     packages().map(|package| (text(&package["name"]).to_owned(), needs(package))).collect()
 }
 
-/// The floor a package stands on. A package may need those below it, and of its own floor only what is named here.
+/// The floor a package stands on. A package may need those below it, and none of its own floor.
 fn floor(package: &str) -> u8 {
     match package {
         "keel-kernel" => 0,

@@ -1,5 +1,5 @@
-//! Every rule of `docs/contract.md` is named by a test, every rule that code or tests name is in it, and the table in
-//! `tests/README.md` says which test holds which.
+//! Every rule of `docs/contract.md` is named by a test, every rule that code or tests name is in it, and
+//! `tests/RULES.md` says which test holds which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -97,64 +97,96 @@ fn every_rule_that_a_comment_cites_exists() {
     }
 }
 
-/// Where a test stands: the column, and how it is called there.
-fn place(path: &Path, test: &str) -> (usize, String) {
-    let path = path.strip_prefix(root()).expect("a file of ours");
-    let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
-    let file = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    match parts[..] {
-        ["tests", "contract", ..] => (0, format!("`{file}::{test}`")),
-        ["tests", "local", ..] => (1, format!("`{file}::{test}`")),
-        ["tests", target, ..] => (2, format!("{} `{test}`", target.trim_end_matches(".rs"))),
-        ["functions", name, ..] => (2, format!("fn-{name} `{test}`")),
-        [_, name, ..] => (2, format!("{name} `{test}`")),
-        _ => (2, format!("`{test}`")),
+/// A test of a rule, in the order in which the page shows them: the contract's kit, what only a Keel of one's own shows,
+/// the rest by its file.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct RuleTest {
+    rank: usize,
+    file: String,
+    test: String,
+}
+
+impl RuleTest {
+    fn new(path: &Path, test: &str) -> Self {
+        let path = path.strip_prefix(root()).expect("a file of ours");
+        let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+        let rank = match parts[..] {
+            ["tests", "contract", ..] => 0,
+            ["tests", "local", ..] => 1,
+            _ => 2,
+        };
+        Self { rank, file: parts.join("/"), test: test.to_owned() }
+    }
+
+    /// A line of `tests/RULES.md`, whose links begin in its folder.
+    fn line(&self) -> String {
+        let Self { file, test, .. } = self;
+        let link = file.strip_prefix("tests/").map_or_else(|| format!("../{file}"), str::to_owned);
+        format!("- [{file}]({link}): `{test}`")
     }
 }
 
-/// The table of `tests/README.md`: the contract's rules in its order, and the tests that are named after each.
-fn table() -> String {
-    let mut rows: BTreeMap<String, [BTreeSet<String>; 3]> = BTreeMap::new();
+/// `tests/RULES.md`: the contract's rules in its order, each with the tests that are named after it.
+fn page() -> String {
+    let mut tests_of: BTreeMap<String, BTreeSet<RuleTest>> = BTreeMap::new();
     for (path, text) in sources() {
         for test in tests(&text) {
             for rule in named_by(test) {
-                let (column, name) = place(&path, test);
-                rows.entry(rule).or_default()[column].insert(name);
+                tests_of.entry(rule).or_default().insert(RuleTest::new(&path, test));
             }
         }
     }
+    let mut page = String::from(PREFACE);
+    let mut rule = |page: &mut String, name: &str| {
+        writeln!(page, "\n### {name}\n").expect("a string takes it");
+        for test in tests_of.remove(name).unwrap_or_default() {
+            writeln!(page, "{}", test.line()).expect("a string takes it");
+        }
+    };
     let contract = fs::read_to_string(root().join("docs/contract.md")).expect("the contract is there");
-    let mut order: Vec<&str> = Vec::new();
     for line in contract.lines() {
+        if line.starts_with("## ") {
+            writeln!(page, "\n{}", line.replace(" **[ours]**", "")).expect("a string takes it");
+        }
         let word =
             line.strip_prefix("- ").and_then(|item| item.split_whitespace().next()).unwrap_or_default();
-        // The settling table has no item of its own: it stands before S1.
-        order.extend((word == "S1").then_some("S"));
-        order.extend(is_rule(word).then_some(word));
+        if word == "S1" {
+            // The settling table is no item: it stands before S1.
+            rule(&mut page, "S");
+        }
+        if is_rule(word) {
+            rule(&mut page, word);
+        }
     }
-    let mut table = String::from("| rule | contract | local | elsewhere |\n|---|---|---|---|\n");
-    for rule in order {
-        let columns = rows.get(rule).cloned().unwrap_or_default();
-        let columns = columns.map(|names| names.into_iter().collect::<Vec<_>>().join("<br>"));
-        writeln!(table, "| {rule} | {} |", columns.join(" | ")).expect("a string takes it");
-    }
-    table
+    assert!(tests_of.is_empty(), "the page leaves out {:?}", tests_of.keys());
+    page
 }
 
+/// What the page says before its first rule.
+const PREFACE: &str = "\
+# Which test holds which rule
+
+The rules of the [contract](../docs/contract.md), each with the tests that fail when it is broken. A test's name begins with
+its rules. `tests/contract` asks over HTTP, and so asks any deployment; `tests/local` needs a Keel of its own; the rest looks
+from elsewhere, or from beside the code that decides.
+
+This page is written by the test that holds it: `KEEL_WRITE_RULES=1 cargo nextest run -p keel-tests --test house`.
+";
+
 #[test]
-fn the_table_of_tests_is_as_the_tests_are() {
-    let path = root().join("tests/README.md");
-    let text = fs::read_to_string(&path).expect("the table is there");
-    let (before, written) = text.split_once("| rule |").expect("a table of rules");
-    let after = written.split_once("\n\n").map_or("", |(_, after)| after);
-    let after = if after.is_empty() { String::new() } else { format!("\n{after}") };
-    let wanted = format!("{before}{}{after}", table());
-    if std::env::var_os("KEEL_WRITE_TABLE").is_some() {
-        fs::write(&path, &wanted).expect("the table can be written");
-    } else {
-        assert!(
-            text == wanted,
-            "the table is old: KEEL_WRITE_TABLE=1 cargo nextest run -p keel-tests --test house"
-        );
+fn the_page_of_rules_is_as_the_tests_are() {
+    let path = root().join("tests/RULES.md");
+    let wanted = page();
+    if std::env::var_os("KEEL_WRITE_RULES").is_some() {
+        fs::write(&path, &wanted).expect("the page can be written");
+        return;
     }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let old: Vec<&str> = written.lines().filter(|line| !wanted.contains(line)).collect();
+    let new: Vec<&str> = wanted.lines().filter(|line| !written.contains(line)).collect();
+    assert!(
+        written == wanted,
+        "tests/RULES.md is old: KEEL_WRITE_RULES=1 cargo nextest run -p keel-tests --test house\n\
+         gone: {old:#?}\nnew: {new:#?}"
+    );
 }

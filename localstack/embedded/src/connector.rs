@@ -23,7 +23,7 @@ const TARGET: &str = "x-amz-target";
 const TARGET_PREFIX: &str = "DynamoDB_20120810.";
 
 /// DynamoDB's own media type; the SDK parses errors by it.
-const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
+pub(crate) const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
 
 #[derive(Clone)]
 pub(crate) struct Connector {

@@ -5,13 +5,12 @@
 //! that runs here is the code that runs in the cloud, its expressions and its error handling included.
 //!
 //! What this store cannot show: it serialises all writes, so no request is ever throttled and no transaction ever meets
-//! `TransactionConflict`. Wrap [`Embedded::http_client`] and hand the wrapper to [`client_over`] to inject both.
-
-#![warn(missing_docs)]
+//! `TransactionConflict`. [`wire::tapped`] puts both on the wire.
 
 mod connector;
 mod operations;
 pub mod tables;
+pub mod wire;
 
 use std::fmt;
 use std::fs;

@@ -1,5 +1,28 @@
-//! Where a tenant's models and plugins may be. A tenant writes the address, so it must not lead into the network that we run in: names are
-//! resolved here, every address is looked at, and the connection goes to the one that was looked at.
+//! Where a tenant's models and plugins may be called.
+//!
+//! A tenant writes the address, so it must not lead into the network that we run in. [`EgressPolicy::admit`] checks an
+//! address as it is written. Names are checked when they are resolved: a client that has the [`Resolver`] looks at every
+//! address of a name, and connects only to addresses that were looked at.
+//!
+//! ```
+//! use keel_egress::{BadAddress, EgressPolicy};
+//!
+//! let policy = EgressPolicy::default(); // the open internet alone
+//! assert!(policy.admit("https://tools.example/v1").is_ok());
+//! assert_eq!(policy.admit("http://tools.example/v1"), Err(BadAddress::NotHttps));
+//! assert_eq!(policy.admit("https://10.0.0.7/v1"), Err(BadAddress::NotAllowed));
+//!
+//! // A cloud's metadata service is refused under every policy.
+//! let widest = EgressPolicy { loopback: true, private: true };
+//! assert!(widest.admit("http://127.0.0.1:8080/").is_ok());
+//! assert_eq!(widest.admit("https://169.254.169.254/latest/meta-data"), Err(BadAddress::NotAllowed));
+//! ```
+//!
+//! | to know | read |
+//! |---|---|
+//! | how far calls may go | [`EgressPolicy`] |
+//! | why an address is refused | [`BadAddress`] |
+//! | how a client is held to it | [`Resolver`] |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,5 +1,29 @@
-//! What the Lambda binaries share: configuration read once at start, clients made once, at init, where a cold start can
-//! pay for them.
+//! What the Lambda programs share: configuration read once at start, clients made once, at init, where a cold start can pay
+//! for them, and an end that is announced.
+//!
+//! A variable that is missing or does not read is an error that names it, before the first request. For writes the ledger is
+//! the only retry loop: the clients of [`Setup`] send nothing twice by themselves.
+//!
+//! ```no_run
+//! use axum::Router;
+//! use axum::routing::get;
+//! use keel_lambda::{Setup, behind_gateway};
+//! use keel_web::service::finish;
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), lambda_http::Error> {
+//!     let setup = Setup::from_env().await?;
+//!     let name = setup.required("KEEL_NAME")?;
+//!     let routes = Router::new().route("/v1/name", get(async || name));
+//!     lambda_http::run(behind_gateway(finish(routes))).await
+//! }
+//! ```
+//!
+//! | to know | read |
+//! |---|---|
+//! | what is read from the environment, and what is made of it | [`Setup`], [`BadConfig`] |
+//! | why a stage is no part of a path | [`behind_gateway`] |
+//! | how a program learns that it ends, and who may finish | [`Shutdown`] |
 
 mod gateway;
 mod shutdown;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage};
+use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage, text_of};
 use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
+use crate::context::{Image, arguments, blocks_of, call_id, images_of};
 use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
 /// Where Anthropic is.

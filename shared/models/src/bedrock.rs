@@ -19,12 +19,12 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use keel_agent::Provider;
-use keel_agent::provider::{Answer, Block, Delta, Message, Request, StopReason, Usage};
+use keel_agent::provider::{Answer, Block, Delta, Message, Request, StopReason, Usage, text_of};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use crate::RetryPolicy;
-use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
+use crate::context::{Image, arguments, blocks_of, call_id, images_of};
 use crate::http::{Failure, pause};
 
 /// The provider's name, as the ledger shows it.

@@ -6,15 +6,6 @@ use sha2::{Digest as _, Sha256};
 /// The longest id of a call that every provider takes.
 const ID_MAX: usize = 40;
 
-/// A payload's text.
-pub(crate) fn text_of(payload: &Value) -> String {
-    match (&payload["text"], &payload["content"]) {
-        (Value::String(text), _) | (_, Value::String(text)) => text.clone(),
-        (_, Value::Array(blocks)) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
-        _ => String::new(),
-    }
-}
-
 /// A message's blocks, whichever way its owner wrote them.
 pub(crate) fn blocks_of(payload: &Value) -> Vec<Value> {
     match &payload["content"] {

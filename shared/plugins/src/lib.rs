@@ -3,6 +3,45 @@
 //! A call that fails in any way is an error result that the model sees; nothing here ends an attempt. Arguments are checked
 //! against the tool's schema before anything is called. A call may be made again by a successor (I7), so each carries the
 //! same id every time.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use keel_agent::Tools as _;
+//! use keel_kernel::event::ToolCall;
+//! use keel_kernel::{DedupeKey, SessionId, TenantId};
+//! use keel_ledger::SessionKey;
+//! use keel_plugins::{EgressPolicy, PluginClient, PluginTools};
+//! use keel_settings::Plugin;
+//! use keel_settings::secrets::NoSecrets;
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let plugin: Plugin = serde_json::from_value(json!({
+//!     "name": "shop", "kind": "http", "url": "https://shop.example/tools", "secret": "shop",
+//!     "tools": [{ "name": "refund", "parameters": {
+//!         "type": "object", "required": ["amount"], "properties": { "amount": { "type": "number" } },
+//!     } }],
+//! }))?;
+//! let at = SessionKey { tenant: TenantId::parse("acme")?, session: SessionId::parse("s1")? };
+//! let client = Arc::new(PluginClient::new(EgressPolicy::default(), Arc::new(NoSecrets), None)?);
+//! let tools = PluginTools::load(client, at, None, vec![plugin]).await;
+//!
+//! // The schema wants an amount: the shop is not called, and the model is told why.
+//! let call = ToolCall { id: DedupeKey::parse("call_0")?, name: "refund".into(), arguments: json!({}) };
+//! let output = tools.call(&call).await;
+//! assert!(output.is_error && output.text.contains("amount"), "{}", output.text);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to know | read |
+//! |---|---|
+//! | which tools an attempt has, and how a call finds its plugin | [`PluginTools`] |
+//! | how far calls may go | [`EgressPolicy`] |
+//! | what is read as a tool's schema | [`check_schema`] |
+//! | what a process holds for all its calls | [`PluginClient`] |
 
 mod http;
 mod lambda;

@@ -3,6 +3,31 @@
 //!
 //! Rows of JSON that no rule of the ledger depends on. Each is checked when it is written, with the place of what is
 //! wrong, and read leniently: what an older or newer Keel wrote must not stop a run.
+//!
+//! ```
+//! use keel_settings::Models;
+//! use serde_json::json;
+//!
+//! let mut models: Models = serde_json::from_value(json!({
+//!     "default": "small",
+//!     "models": { "small": { "provider": "anthropic", "secret": "key", "prices": { "input": 3, "output": 15 } } },
+//! }))?;
+//! assert_eq!(models.check(), Ok(()));
+//! assert!(models.pick(None).is_some_and(|(name, _)| name == "small"));
+//! assert!(models.pick(Some("large")).is_none());
+//!
+//! models.default = Some("large".to_owned());
+//! assert_eq!(models.check().map_err(|fault| fault.pointer), Err("/default".to_owned()));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! | to know | read |
+//! |---|---|
+//! | how settings are read and written, and what an attempt reads of them | [`Settings`], [`All`] |
+//! | models, their windows and their prices | [`Models`], [`Model`], [`Prices`] |
+//! | plugins and their tools | [`Plugin`], [`PluginKind`], [`Offered`] |
+//! | what may be spent | [`TenantBudget`], [`month`] |
+//! | where secrets are | [`secrets`] |
 
 mod budget;
 mod models;

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::client::http::{HttpConnector as _, SharedHttpClient};
+use keel_embedded::wire;
 
 /// How many requests have left.
 #[derive(Clone, Debug, Default)]
@@ -22,36 +18,10 @@ impl RoundTrips {
 
     /// The same client, counted.
     pub fn counting(&self, inner: SharedHttpClient) -> SharedHttpClient {
-        SharedHttpClient::new(Client { inner, count: self.clone() })
-    }
-}
-
-#[derive(Debug)]
-struct Client {
-    inner: SharedHttpClient,
-    count: RoundTrips,
-}
-
-impl HttpClient for Client {
-    fn http_connector(
-        &self,
-        settings: &HttpConnectorSettings,
-        components: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        let inner = self.inner.http_connector(settings, components);
-        SharedHttpConnector::new(Connector { inner, count: self.count.clone() })
-    }
-}
-
-#[derive(Debug)]
-struct Connector {
-    inner: SharedHttpConnector,
-    count: RoundTrips,
-}
-
-impl HttpConnector for Connector {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        self.count.0.fetch_add(1, Ordering::Relaxed);
-        self.inner.call(request)
+        let count = self.0.clone();
+        wire::tapped(inner, move |request, inner| {
+            count.fetch_add(1, Ordering::Relaxed);
+            inner.call(request)
+        })
     }
 }

@@ -12,16 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{HttpClient, RuntimeComponents, SharedHttpClient};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::http::{HttpConnector as _, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::http::StatusCode;
-use aws_smithy_types::body::SdkBody;
+use keel_embedded::wire::{Answered, answer, conflict, json_of, operation, refusal, tapped, with_one_reason};
 use keel_embedded::{Embedded, client_over};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::history::History;
 use crate::journal;
@@ -82,8 +78,8 @@ impl Wire {
         history: Arc<History>,
         rng: Rng,
     ) -> Client {
-        let wire = Wire { chance: Shared::new(rng), faults, calm, history, seen: Mutex::default() };
-        client_over(SharedHttpClient::new(Tapped { inner: store.http_client(), wire: Arc::new(wire) }))
+        let wire = Arc::new(Wire { chance: Shared::new(rng), faults, calm, history, seen: Mutex::default() });
+        client_over(tapped(store.http_client(), move |request, inner| wire.clone().call(inner, request)))
     }
 
     fn is_calm(&self) -> bool {
@@ -118,24 +114,24 @@ impl Wire {
         inner: &SharedHttpConnector,
         operation: &str,
         request: HttpRequest,
-    ) -> Result<HttpResponse, ConnectorError> {
+    ) -> Answered {
         let writes = !matches!(operation, "GetItem" | "Query" | "BatchGetItem" | "DescribeTable");
         let body = if writes || !self.is_calm() { json_of(request.body()) } else { Value::Null };
-        let answer = inner.call(request).await?;
-        if writes && answer.status().is_success() {
+        let answered = inner.call(request).await?;
+        if writes && answered.status().is_success() {
             journal::record(&self.history, operation, &body);
         }
-        if writes || self.is_calm() || !answer.status().is_success() || body["ConsistentRead"] == true {
-            return Ok(answer);
+        if writes || self.is_calm() || !answered.status().is_success() || body["ConsistentRead"] == true {
+            return Ok(answered);
         }
-        let now = json_of(answer.body());
+        let now = json_of(answered.body());
         let mut seen = self.seen.lock();
         let past = self.chance.draw(|rng| stale::answer(rng, operation, &body, &now, &mut seen));
         Ok(match past {
-            None => answer,
+            None => answered,
             Some(past) => {
                 self.history.count("a read was stale");
-                response(200, &past)
+                answer(200, &past)
             }
         })
     }
@@ -153,13 +149,8 @@ impl Wire {
         }
     }
 
-    async fn call(
-        self: Arc<Self>,
-        inner: SharedHttpConnector,
-        request: HttpRequest,
-    ) -> Result<HttpResponse, ConnectorError> {
-        let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
-        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+    async fn call(self: Arc<Self>, inner: SharedHttpConnector, request: HttpRequest) -> Answered {
+        let operation = operation(&request);
         let lost = |what: &'static str| Err(ConnectorError::timeout(what.into()));
         self.within_budget().await;
         // One in six takes long enough for somebody else's two calls to come between: races need uneven legs.
@@ -185,94 +176,24 @@ impl Wire {
                 self.wait(50..=2_000).await;
                 lost("the answer was lost")
             }
-            Some(Fault::Throttled) => Ok(error(400, "ThrottlingException")),
-            Some(Fault::Conflict) => Ok(conflict(&operation, &request)),
-            Some(Fault::InProgress) => Ok(error(400, "TransactionInProgressException")),
-            Some(Fault::InternalBefore) => Ok(error(500, "InternalServerError")),
+            Some(Fault::Throttled) => Ok(refusal(400, "ThrottlingException")),
+            Some(Fault::Conflict) => Ok(conflict(&request)),
+            Some(Fault::InProgress) => Ok(refusal(400, "TransactionInProgressException")),
+            Some(Fault::InternalBefore) => Ok(refusal(500, "InternalServerError")),
             Some(Fault::InternalAfter) => {
                 drop(self.carry_out(&inner, &operation, request).await);
-                Ok(error(500, "InternalServerError"))
+                Ok(refusal(500, "InternalServerError"))
             }
             Some(Fault::OneReason) => {
-                let answer = self.carry_out(&inner, &operation, request).await?;
-                Ok(self.chance.draw(|rng| with_one_reason(answer, rng)))
+                let answered = self.carry_out(&inner, &operation, request).await?;
+                Ok(with_one_reason(answered, |failing| self.chance.draw(|rng| *rng.one_of(failing))))
             }
             Some(Fault::Slow) => {
                 self.wait(10..=1_500).await;
-                let answer = self.carry_out(&inner, &operation, request).await;
+                let answered = self.carry_out(&inner, &operation, request).await;
                 self.wait(10..=1_500).await;
-                answer
+                answered
             }
         }
-    }
-}
-
-fn json_of(body: &SdkBody) -> Value {
-    body.bytes().and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default()
-}
-
-fn response(status: u16, body: &Value) -> HttpResponse {
-    let status = StatusCode::try_from(status).expect("a status");
-    let mut response = HttpResponse::new(status, SdkBody::from(body.to_string()));
-    response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
-    response
-}
-
-fn error(status: u16, code: &str) -> HttpResponse {
-    let of = format!("com.amazonaws.dynamodb.v20120810#{code}");
-    response(status, &json!({ "__type": of, "message": "injected" }))
-}
-
-fn conflict(operation: &str, request: &HttpRequest) -> HttpResponse {
-    if operation != "TransactWriteItems" {
-        return error(400, "TransactionConflictException");
-    }
-    let actions = json_of(request.body())["TransactItems"].as_array().map_or(1, Vec::len);
-    let reasons: Vec<Value> = (0..actions)
-        .map(|at| json!({ "Code": if at == 0 { "TransactionConflict" } else { "None" } }))
-        .collect();
-    let of = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
-    response(400, &json!({ "__type": of, "Message": "injected", "CancellationReasons": reasons }))
-}
-
-/// The same cancellation with one failing reason told: DynamoDB need not name them all.
-fn with_one_reason(answer: HttpResponse, rng: &mut Rng) -> HttpResponse {
-    let mut body = json_of(answer.body());
-    let Some(reasons) = body.get_mut("CancellationReasons").and_then(Value::as_array_mut) else {
-        return answer;
-    };
-    let failing: Vec<usize> = (0..reasons.len()).filter(|at| reasons[*at]["Code"] != "None").collect();
-    if failing.is_empty() {
-        return answer;
-    }
-    let kept = *rng.one_of(&failing);
-    for (at, reason) in reasons.iter_mut().enumerate() {
-        if at != kept {
-            *reason = json!({ "Code": "None" });
-        }
-    }
-    response(answer.status().as_u16(), &body)
-}
-
-#[derive(Clone, Debug)]
-struct Tapped<Inner> {
-    inner: Inner,
-    wire: Arc<Wire>,
-}
-
-impl HttpClient for Tapped<SharedHttpClient> {
-    fn http_connector(
-        &self,
-        settings: &HttpConnectorSettings,
-        components: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        let inner = self.inner.http_connector(settings, components);
-        SharedHttpConnector::new(Tapped { inner, wire: self.wire.clone() })
-    }
-}
-
-impl HttpConnector for Tapped<SharedHttpConnector> {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        HttpConnectorFuture::new(self.wire.clone().call(self.inner.clone(), request))
     }
 }

@@ -1,58 +1,32 @@
-//! The connector itself: both ways of dispatch, paused time, and a caller's own wrapper around it.
+//! The connector itself: both ways of dispatch, paused time, and a caller's own hook on its wire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{HttpClient, RuntimeComponents, SharedHttpClient};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::http::HttpConnector as _;
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use keel_embedded::{Dispatch, Embedded, client_over, tables};
+use keel_embedded::{Dispatch, Embedded, client_over, tables, wire};
 
 use crate::support::{get, item, key, n, put, s, step_head};
 
-/// Counts the requests, runs each and loses its answer: written, and nobody knows.
-#[derive(Clone, Debug)]
-struct LosesAnswers<Inner> {
-    inner: Inner,
-    seen: Arc<AtomicUsize>,
-}
-
-impl HttpClient for LosesAnswers<SharedHttpClient> {
-    fn http_connector(
-        &self,
-        settings: &HttpConnectorSettings,
-        components: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        let inner = self.inner.http_connector(settings, components);
-        SharedHttpConnector::new(LosesAnswers { inner, seen: self.seen.clone() })
-    }
-}
-
-impl HttpConnector for LosesAnswers<SharedHttpConnector> {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let this = self.clone();
-        HttpConnectorFuture::new(async move {
-            this.seen.fetch_add(1, Ordering::SeqCst);
-            drop(this.inner.call(request).await);
-            Err(ConnectorError::timeout("the answer was lost".into()))
-        })
-    }
-}
-
 #[tokio::test]
-async fn a_wrapper_can_lose_an_answer_and_the_sdk_does_not_ask_again() {
+async fn a_hook_can_lose_an_answer_and_the_sdk_does_not_ask_again() {
     let embedded = Embedded::memory().unwrap();
     let client = embedded.client();
     tables::create_missing(&client, "").await.unwrap();
     put(&client, "state", item([("pk", s("t#1")), ("sk", s("head")), ("seq", n(0))])).await;
 
     let seen = Arc::new(AtomicUsize::new(0));
-    let faulty = LosesAnswers { inner: embedded.http_client(), seen: seen.clone() };
-    let faulty = client_over(SharedHttpClient::new(faulty));
+    let counter = seen.clone();
+    let loses_answers = wire::tapped(embedded.http_client(), move |request, inner| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            drop(inner.call(request).await);
+            Err(ConnectorError::timeout("the answer was lost".into()))
+        }
+    });
+    let faulty = client_over(loses_answers);
     let lost = faulty.transact_write_items().transact_items(step_head("t#1", 0)).send().await.unwrap_err();
     assert!(lost.as_service_error().is_none(), "no answer, no service error: {lost:?}");
     assert_eq!(seen.load(Ordering::SeqCst), 1);

@@ -81,16 +81,32 @@ async fn equal_numbers_are_equal_however_they_are_written() {
     let client = client().await;
     put(&client, "state", item([("pk", s("t#1")), ("sk", s("head")), ("run", map([("epoch", n("1"))]))]))
         .await;
-    let update = client
-        .update_item()
-        .table_name("state")
-        .set_key(Some(key("t#1", "head")))
-        .update_expression("SET seen = :one")
-        .condition_expression("#run = :run")
-        .expression_attribute_names("#run", "run")
-        .expression_attribute_values(":run", map([("epoch", n("1.0"))]))
-        .expression_attribute_values(":one", n(1));
-    update.send().await.unwrap();
+    let see = |epoch: &str| {
+        client
+            .update_item()
+            .table_name("state")
+            .set_key(Some(key("t#1", "head")))
+            .update_expression("SET seen = :seen")
+            .condition_expression("#run = :run")
+            .expression_attribute_names("#run", "run")
+            .expression_attribute_values(":run", map([("epoch", n(epoch))]))
+            .expression_attribute_values(":seen", s(epoch))
+            .send()
+    };
+    for same in ["1.0", "1e0", "10E-1"] {
+        see(same).await.unwrap();
+        assert_eq!(get(&client, "state", "t#1", "head").await.unwrap()["seen"], s(same));
+    }
+    // Near is not equal.
+    for other in ["1.0000000001", "-1", "2"] {
+        let refused = see(other).await.unwrap_err().into_service_error();
+        assert!(refused.is_conditional_check_failed_exception(), "{other}: {refused:?}");
+    }
+    assert_eq!(
+        get(&client, "state", "t#1", "head").await.unwrap()["seen"],
+        s("10E-1"),
+        "nothing was written"
+    );
 }
 
 #[tokio::test]

@@ -74,8 +74,8 @@ fn shown_result(payload: &Value) -> Value {
     shown
 }
 
-/// A message's text.
-pub(crate) fn text_of(payload: &Value) -> String {
+/// The text of a payload: its `text`, or the text of its `content`, whichever way its owner wrote it.
+pub fn text_of(payload: &Value) -> String {
     match (payload.get("text"), payload.get("content")) {
         (Some(Value::String(text)), _) | (_, Some(Value::String(text))) => text.clone(),
         (_, Some(Value::Array(blocks))) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use keel_agent::compact::Window;
+pub(crate) use keel_agent::provider::text_of;
 use keel_agent::tool::builtin::Builtin;
 use keel_agent::{CallState, Partial, RunContext, SessionPort, SessionPortError, SettleResult};
 use keel_kernel::commit::{Commit, decide};
@@ -287,12 +288,6 @@ pub(crate) fn check_partials(partials: &[Partial], events: &[Event], lost: bool)
             }
         }
     }
-}
-
-/// The text of a message's blocks.
-pub(crate) fn text_of(payload: &Value) -> String {
-    let blocks = payload["content"].as_array().expect("blocks");
-    blocks.iter().filter_map(|block| block["text"].as_str()).collect()
 }
 
 impl Row {

@@ -5,16 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{HttpClient, RuntimeComponents, SharedHttpClient};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::http::{HttpConnector as _, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
+use keel_embedded::wire::{Answered, conflict, json_of, operation, refusal, tapped, with_one_reason};
 use keel_embedded::{Embedded, client_over};
-use serde_json::{Value, json};
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +51,9 @@ impl Wire {
     /// A client of this store through a wire of its own.
     pub(super) fn over(store: &Embedded) -> (Client, Wire) {
         let wire = Wire::default();
-        let tapped = Tapped { inner: store.http_client(), wire: wire.clone() };
-        (client_over(SharedHttpClient::new(tapped)), wire)
+        let script = wire.clone();
+        let client = tapped(store.http_client(), move |request, inner| script.clone().call(request, inner));
+        (client_over(client), wire)
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
@@ -114,107 +111,36 @@ impl Wire {
         if !self.script().forgets_tokens {
             return;
         }
-        let mut body: Value =
-            serde_json::from_slice(request.body().bytes().expect("no stream")).expect("JSON");
+        let mut body = json_of(request.body());
         if body.as_object_mut().expect("an object").remove("ClientRequestToken").is_some() {
             *request.body_mut() = SdkBody::from(body.to_string());
         }
     }
 
-    /// The same cancellation with one reason told.
-    fn with_one_reason(&self, answer: HttpResponse, told: usize) -> HttpResponse {
-        let mut body: Value =
-            serde_json::from_slice(answer.body().bytes().expect("no stream")).expect("JSON");
-        let Some(reasons) = body.get_mut("CancellationReasons").and_then(Value::as_array_mut) else {
-            return answer;
-        };
-        let failing: Vec<usize> = (0..reasons.len()).filter(|at| reasons[*at]["Code"] != "None").collect();
-        {
-            let mut script = self.script();
-            script.failing_reasons = script.failing_reasons.max(failing.len());
-        }
-        let kept = failing[told.min(failing.len() - 1)];
-        for (at, reason) in reasons.iter_mut().enumerate() {
-            if at != kept {
-                *reason = json!({ "Code": "None" });
+    /// Carries a request out, or does to it what the script says.
+    async fn call(self, mut request: HttpRequest, inner: SharedHttpConnector) -> Answered {
+        let fault = self.next_fault(&operation(&request));
+        self.without_token(&mut request);
+        match fault {
+            None => inner.call(request).await,
+            Some(Fault::LostRequest) => Err(ConnectorError::timeout("the request was lost".into())),
+            Some(Fault::LostAnswer) => {
+                drop(inner.call(request).await);
+                Err(ConnectorError::timeout("the answer was lost".into()))
             }
-        }
-        response(answer.status().as_u16(), &body)
-    }
-}
-
-fn response(status: u16, body: &Value) -> HttpResponse {
-    let status = StatusCode::try_from(status).expect("a status");
-    let mut response = HttpResponse::new(status, SdkBody::from(body.to_string()));
-    response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
-    response
-}
-
-fn error(status: u16, code: &str) -> HttpResponse {
-    let of = format!("com.amazonaws.dynamodb.v20120810#{code}");
-    response(status, &json!({ "__type": of, "message": "injected" }))
-}
-
-fn conflict(operation: &str, request: &HttpRequest) -> HttpResponse {
-    if operation != "TransactWriteItems" {
-        return error(400, "TransactionConflictException");
-    }
-    let body: Value = serde_json::from_slice(request.body().bytes().expect("no stream")).expect("JSON");
-    let actions = body["TransactItems"].as_array().expect("actions").len();
-    let reasons =
-        (0..actions).map(|at| json!({ "Code": if at == 0 { "TransactionConflict" } else { "None" } }));
-    let of = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
-    response(
-        400,
-        &json!({ "__type": of, "Message": "injected", "CancellationReasons": reasons.collect::<Vec<_>>() }),
-    )
-}
-
-#[derive(Clone, Debug)]
-struct Tapped<Inner> {
-    inner: Inner,
-    wire: Wire,
-}
-
-impl HttpClient for Tapped<SharedHttpClient> {
-    fn http_connector(
-        &self,
-        settings: &HttpConnectorSettings,
-        components: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        let inner = self.inner.http_connector(settings, components);
-        SharedHttpConnector::new(Tapped { inner, wire: self.wire.clone() })
-    }
-}
-
-impl HttpConnector for Tapped<SharedHttpConnector> {
-    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
-        let this = self.clone();
-        HttpConnectorFuture::new(async move {
-            let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
-            let operation = target.rsplit('.').next().unwrap_or_default();
-            let fault = this.wire.next_fault(operation);
-            this.wire.without_token(&mut request);
-            match fault {
-                None => this.inner.call(request).await,
-                Some(Fault::LostRequest) => Err(ConnectorError::timeout("the request was lost".into())),
-                Some(Fault::LostAnswer) => {
-                    drop(this.inner.call(request).await);
-                    Err(ConnectorError::timeout("the answer was lost".into()))
-                }
-                Some(Fault::Throttled(code)) => Ok(error(400, code)),
-                Some(Fault::Conflict) => Ok(conflict(operation, &request)),
-                Some(Fault::InProgress) => Ok(error(400, "TransactionInProgressException")),
-                Some(Fault::InternalBefore) => Ok(error(500, "InternalServerError")),
-                Some(Fault::InternalAfter) => {
-                    drop(this.inner.call(request).await);
-                    Ok(error(500, "InternalServerError"))
-                }
-                Some(Fault::OneReason(told)) => {
-                    let answer = this.inner.call(request).await?;
-                    Ok(this.wire.with_one_reason(answer, told))
-                }
+            Some(Fault::Throttled(code)) => Ok(refusal(400, code)),
+            Some(Fault::Conflict) => Ok(conflict(&request)),
+            Some(Fault::InProgress) => Ok(refusal(400, "TransactionInProgressException")),
+            Some(Fault::InternalBefore) => Ok(refusal(500, "InternalServerError")),
+            Some(Fault::InternalAfter) => {
+                drop(inner.call(request).await);
+                Ok(refusal(500, "InternalServerError"))
             }
-        })
+            Some(Fault::OneReason(told)) => Ok(with_one_reason(inner.call(request).await?, |failing| {
+                let mut script = self.script();
+                script.failing_reasons = script.failing_reasons.max(failing.len());
+                failing[told.min(failing.len() - 1)]
+            })),
+        }
     }
 }

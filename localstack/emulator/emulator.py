@@ -1,4 +1,4 @@
-"""Keel's own template and programs on an AWS emulator on this machine. What differs from AWS: localstack/README.md.
+"""Keel's own template and programs on an AWS emulator on this machine. What differs from AWS: localstack/emulator/README.md.
 
     emulator.py up      starts it, deploys two stages, prints what it has now and the variables for the contract test
     emulator.py env     prints them again
@@ -23,7 +23,7 @@ from botocore.config import Config
 
 from transform import emulated
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "target" / "emulator"
 # Those of `make build`, or others in the same form.
 PACKAGES = ROOT / os.environ.get("KEEL_PACKAGES", "target/lambda")
@@ -118,7 +118,7 @@ def unstreamed(package):
         program = theirs.read("bootstrap")
     ours = io.BytesIO()
     with zipfile.ZipFile(ours, "w", zipfile.ZIP_DEFLATED) as package:
-        package.writestr("bootstrap", (ROOT / "localstack" / "unstream.py").read_bytes())
+        package.writestr("bootstrap", pathlib.Path(__file__).with_name("unstream.py").read_bytes())
         package.writestr("streaming-bootstrap", program)
     return ours.getvalue()
 

@@ -1,4 +1,4 @@
-"""The template as the emulator takes it: the same, but for what is listed in localstack/README.md.
+"""The template as the emulator takes it: the same, but for what is listed in localstack/emulator/README.md.
 
 Each difference must find what it changes, so that one which is no longer needed, or no longer fits, is an error.
 """
