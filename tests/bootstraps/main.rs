@@ -30,7 +30,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let local = Local::start(&["--no-worker", "--dynamodb-port", "0", "--sweep-ms", "3600000"]).await;
-        Self { keel: Keel::at(&local.base, KEY), local, queue: Queue::start().await }
+        Self { keel: Keel::connect(&local.base, KEY), local, queue: Queue::start().await }
     }
 
     /// An environment of a function in this world.

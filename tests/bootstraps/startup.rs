@@ -40,7 +40,7 @@ async fn a_function_urls_request_is_understood() {
         },
         "isBase64Encoded": false,
     });
-    let answer = api.invoke(event, QUARTER).answer().await;
+    let answer = api.invoke(event, QUARTER).reply().await;
     assert_eq!(answer["statusCode"], 200, "{answer}");
     let body: Value = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
     assert_eq!(body["apiVersion"], "v1", "{body}");

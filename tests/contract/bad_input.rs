@@ -1,13 +1,13 @@
 //! What comes in broken: each gets a problem document that names the place, and leaves the ledger byte for byte as it
 //! was.
 
-use keel_tests::{Answer, Keel};
+use keel_tests::{Keel, Reply};
 use reqwest::Method;
 use serde_json::json;
 
 /// Asserts a problem that names a place beginning with `pointer` (`""` is the whole body, named all the same).
 #[track_caller]
-fn named(answer: &Answer, status: u16, code: &str, pointer: &str) {
+fn named(answer: &Reply, status: u16, code: &str, pointer: &str) {
     let problem = answer.refused(status, code, "");
     let place = problem["errors"][0]["pointer"].as_str().unwrap_or_else(|| panic!("no place: {problem}"));
     assert!(place.starts_with(pointer) && (!pointer.is_empty() || place.is_empty()), "{place:?}: {problem}");

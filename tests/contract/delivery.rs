@@ -1,6 +1,6 @@
 //! D: when an input is heard.
 
-use keel_tests::{Keel, answer, asks, input_seqs, kinds, of_kind, result, text};
+use keel_tests::{Keel, assistant_calls, assistant_message, input_seqs, kinds, of_kind, result, text};
 use serde_json::{Value, json};
 
 async fn guide(keel: &Keel, session: &str, text: &str) -> Value {
@@ -97,7 +97,7 @@ async fn d4_a_guide_without_an_active_attempt_is_a_queue_and_the_answer_says_so(
     }
     let lease = keel.claim(&session, "me").await;
     assert_eq!(guide(&keel, &session, "x").await["delivery"], "guide");
-    keel.commit(&session, &lease, answer("g", "x", &[1, 2, 3])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1, 2, 3])).await.ok(200);
     keel.settle(&session, &lease, "succeeded").await.ok(200);
     assert_eq!(guide(&keel, &session, "x").await["delivery"], "queue", "the attempt is over");
     let events = keel.events(&session).await;
@@ -114,7 +114,7 @@ async fn d4_a_guide_that_races_the_settle_is_what_its_answer_says() {
         let session = keel.session().await;
         keel.say(&session, "x").await;
         let lease = keel.claim(&session, "me").await;
-        keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+        keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
         let (settled, guided) =
             tokio::join!(keel.settle(&session, &lease, "succeeded"), guide(&keel, &session, "y"));
         let settled = settled.ok(200);
@@ -155,7 +155,7 @@ async fn d5_an_owners_answer_names_its_snapshot() {
     keel.say(&session, "one").await;
     let lease = keel.claim(&session, "me").await;
     guide(&keel, &session, "two").await;
-    keel.commit(&session, &lease, asks("g1", &["c"], &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_calls("g1", &["c"], &[1])).await.ok(200);
     let head = keel.commit(&session, &lease, result("c")).await.ok(200)["head"].clone();
     assert_eq!(head["unanswered"], json!([2]));
 }

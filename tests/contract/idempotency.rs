@@ -1,6 +1,6 @@
 //! I: idempotency.
 
-use keel_tests::{Keel, answer};
+use keel_tests::{Keel, assistant_message};
 use reqwest::Method;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ async fn i2_a_key_is_unique_per_session_and_name() {
     }
     // A client's requestId does not shut out a model's generationId or toolCallId.
     let lease = keel.claim(&one, "me").await;
-    let mut asks = answer("same", "x", &[1]);
+    let mut asks = assistant_message("same", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "same", "name": "t", "arguments": {} }]);
     keel.commit(&one, &lease, asks).await.ok(200);
     let result = json!({ "kind": "tool.result", "toolCallId": "same", "payload": { "toolCallId": "same" } });
@@ -117,7 +117,7 @@ async fn i6_an_owner_may_send_every_commit_again() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
-    let mut asks = answer("g1", "x", &[1]);
+    let mut asks = assistant_message("g1", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "c1", "name": "t", "arguments": {} }]);
     let result = json!({ "kind": "tool.result", "toolCallId": "c1", "payload": { "toolCallId": "c1", "isError": false } });
     let batch = json!({ "lease": lease, "events": [asks, result, { "kind": "compaction", "payload": { "summary": "s" } }] });
@@ -133,7 +133,7 @@ async fn i6_an_owner_may_send_every_commit_again() {
     assert_eq!((&settled["created"], &settled_again["created"]), (&json!(true), &json!(false)));
     assert_eq!(settled["run"], settled_again["run"]);
     // Even when its lease is gone, an owner learns that its commit was carried out.
-    assert_eq!(keel.commit(&session, &lease, answer("g1", "other", &[1])).await.status, 422);
+    assert_eq!(keel.commit(&session, &lease, assistant_message("g1", "other", &[1])).await.status, 422);
     assert_eq!(keel.events(&session).await.len(), 5);
 }
 
@@ -143,7 +143,7 @@ async fn i7_one_result_per_call() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
-    let mut asks = answer("g1", "x", &[1]);
+    let mut asks = assistant_message("g1", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "c1", "name": "t", "arguments": {} }]);
     keel.commit(&session, &lease, asks).await.ok(200);
     let result = |text: &str| json!({ "kind": "tool.result", "toolCallId": "c1", "payload": { "toolCallId": "c1", "content": text } });

@@ -35,7 +35,7 @@ async fn l2_no_gap_and_no_duplicate_with_many_clients_at_once() {
             let mut seqs = Vec::new();
             for n in 0..10 {
                 let input = json!({ "requestId": format!("{client}.{n}"), "text": "x" });
-                seqs.push(keel.insist(&session, &input).await.0["seq"].as_u64().unwrap());
+                seqs.push(keel.send_until_accepted(&session, &input).await.0["seq"].as_u64().unwrap());
             }
             seqs
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use keel_tests::sse::Frame;
-use keel_tests::{Keel, answer, kinds, of_kind, text};
+use keel_tests::{Keel, assistant_message, kinds, of_kind, text};
 use serde_json::{Value, json};
 
 /// Reads a stream's bytes until they hold `wanted`, or to their end.
@@ -11,7 +11,7 @@ async fn read_until(response: &mut reqwest::Response, wanted: &str) -> String {
     let mut bytes = Vec::new();
     loop {
         let chunk =
-            tokio::time::timeout(keel_tests::PATIENCE, response.chunk()).await.expect("bytes or the end");
+            tokio::time::timeout(keel_tests::TIMEOUT, response.chunk()).await.expect("bytes or the end");
         let Some(chunk) = chunk.unwrap() else { break };
         bytes.extend_from_slice(&chunk);
         if !wanted.is_empty() && String::from_utf8_lossy(&bytes).contains(wanted) {
@@ -76,7 +76,7 @@ async fn r1_pages_are_in_order_and_say_how_to_go_on() {
     }
     // Among others, only the kinds asked for.
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     keel.say(&session, "late").await;
     assert_eq!(seqs(&page("kinds=assistant.message").await), [6]);
     assert_eq!(page("kinds=assistant.message").await["nextAfter"], 7);
@@ -99,7 +99,7 @@ async fn r1_a_wait_holds_the_call_until_something_is_there() {
         async move { keel.get(&format!("{session}/events?wait=20&kinds=assistant.message")).await.ok(200) }
     });
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1, 2])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1, 2])).await.ok(200);
     assert_eq!(held.await.unwrap()["events"][0]["seq"], 3);
     // And ends by itself.
     let page = keel.get(&format!("{session}/events?after=3&wait=1")).await.ok(200);
@@ -256,7 +256,7 @@ async fn r3_partials_of_an_owner_are_told_once_and_never_replayed() {
     assert_eq!(told["g2"], ("final".to_owned(), None));
     // A reader that comes later hears of neither; what is committed it hears.
     let mut late = keel.stream(&path, None).await;
-    keel.commit(&session, &lease, answer("g2", "final", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g2", "final", &[1])).await.ok(200);
     let first = late.next().await.unwrap();
     let second = late.next().await.unwrap();
     assert_eq!((first.id.as_str(), second.id.as_str()), ("1", "2"));

@@ -1,6 +1,6 @@
 //! Sessions: what a client creates, lists, describes and closes.
 
-use keel_tests::{Answer, Keel, answer};
+use keel_tests::{Keel, Reply, assistant_message};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ async fn fresh_id(keel: &Keel) -> String {
     format!("{}-x", id(&keel.session().await))
 }
 
-async fn patch(keel: &Keel, session: &str, if_match: Option<&str>, body: &Value) -> Answer {
+async fn patch(keel: &Keel, session: &str, if_match: Option<&str>, body: &Value) -> Reply {
     let headers: Vec<(&str, &str)> = if_match.map(|tag| ("if-match", tag)).into_iter().collect();
     keel.send(Method::PATCH, session, &headers, body.to_string().into()).await
 }
@@ -198,7 +198,7 @@ async fn a2_inputs_say_what_became_of_each() {
     keel.settle(&session, &lease, "failed").await.ok(200);
     assert_eq!(input(1).await["unanswered"], "failed_attempt");
     let lease = keel.claim(&session, "me").await;
-    let seqs = keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200)["seqs"].clone();
+    let seqs = keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200)["seqs"].clone();
     assert_eq!(input(1).await["answeredBy"], seqs[0]);
     assert_eq!(input(1).await.get("unanswered"), None);
     keel.post(&format!("{session}/cancel"), json!({})).await.ok(200);
@@ -219,7 +219,7 @@ async fn a3_run_queues_what_is_owed_and_nothing_else() {
     let queued = run().await;
     assert_eq!((&queued["queued"], &queued["run"]["status"]), (&json!(true), &json!("pending")));
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     keel.settle(&session, &lease, "succeeded").await.ok(200);
     assert_eq!(run().await["queued"], false, "all is answered");
 }
@@ -258,7 +258,7 @@ async fn c3_a_session_of_another_tenant_is_as_if_missing_to_the_byte() {
     for (path, body) in [
         ("lease/renew", json!({ "lease": lease })),
         ("lease/release", json!({ "lease": lease })),
-        ("commits", json!({ "lease": lease, "events": [answer("g", "x", &[1])] })),
+        ("commits", json!({ "lease": lease, "events": [assistant_message("g", "x", &[1])] })),
         ("partials", partial),
         ("settle", json!({ "lease": lease, "outcome": "succeeded" })),
         ("external-events", json!({ "backend": "b", "externalRef": "r", "requestId": "e" })),
@@ -287,7 +287,7 @@ async fn l5_a3_d2_a_transcript_shows_what_the_next_request_presents_and_what_it_
     let session = keel.session().await;
     keel.say(&session, "one").await;
     let lease = keel.claim(&session, "me").await;
-    let mut failed = answer("g1", "no", &[1]);
+    let mut failed = assistant_message("g1", "no", &[1]);
     failed["payload"]["stopReason"] = json!("error");
     keel.commit(&session, &lease, failed).await.ok(200);
     keel.say(&session, "two").await; // queued: the run that was claimed before does not see it
@@ -299,7 +299,7 @@ async fn l5_a3_d2_a_transcript_shows_what_the_next_request_presents_and_what_it_
     assert_eq!((&shown["inputSeqs"], &shown["owedTurn"]), (&json!([1]), &json!(true)));
     assert_eq!(shown["leftOut"], json!([{ "seq": 2, "why": "failed" }, { "seq": 3, "why": "waiting" }]));
 
-    keel.commit(&session, &lease, answer("g2", "yes", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g2", "yes", &[1])).await.ok(200);
     keel.settle(&session, &lease, "succeeded").await.ok(200);
     let shown = keel.get(&format!("{session}/transcript")).await.ok(200);
     assert_eq!((seqs(&shown), &shown["inputSeqs"]), (vec![json!(1), json!(4), json!(3)], &json!([3])));

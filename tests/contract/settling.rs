@@ -1,6 +1,6 @@
 //! S: what a run becomes.
 
-use keel_tests::{Keel, answer, input_seqs, kinds, of_kind, text};
+use keel_tests::{Keel, assistant_message, input_seqs, kinds, of_kind, text};
 use serde_json::{Value, json};
 
 /// A session whose only input is being worked on; its path and the lease.
@@ -61,7 +61,7 @@ async fn s_success_with_newer_input_is_pending() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 1).await;
     keel.say(&session, "y").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     assert_eq!(keel.settle(&session, &lease, "succeeded").await.ok(200)["run"]["status"], "pending");
     let head = keel.ask(&session, "me").await.ok(200)["head"].clone();
     assert_eq!((&head["unanswered"], &head["run"]["attempts"]), (&json!([2]), &json!(1)), "a run of its own");
@@ -71,7 +71,7 @@ async fn s_success_with_newer_input_is_pending() {
 async fn s_success_without_newer_input_is_done() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 1).await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     assert_eq!(keel.settle(&session, &lease, "succeeded").await.ok(200)["run"]["status"], "done");
     assert_eq!(keel.ask(&session, "me").await.status, 204, "nothing is pending");
     assert_eq!(keel.post(&format!("{session}/run"), json!({})).await.ok(200)["queued"], false);
@@ -135,7 +135,7 @@ async fn s1_one_run_finished_for_each_settled_attempt() {
 async fn s2_a_summary_that_is_refused_does_not_change_the_outcome() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 3).await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     let settle = json!({ "lease": lease, "outcome": "succeeded", "summary": { "status": "splendid" } });
     keel.post(&format!("{session}/settle"), settle).await.refused(400, "invalid_payload", "/status");
     assert_eq!(run(&keel, &session).await["status"], "running", "still its own to settle");
@@ -163,7 +163,7 @@ async fn s4_input_right_before_or_at_the_settle_is_not_stranded() {
     let keel = Keel::without_worker().await;
     for _ in 0..10 {
         let (session, lease) = claimed(&keel, 1).await;
-        keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+        keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
         let (settled, said) =
             tokio::join!(keel.settle(&session, &lease, "succeeded"), keel.say(&session, "y"));
         settled.ok(200);

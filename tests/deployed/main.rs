@@ -3,7 +3,7 @@
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
-use keel_tests::{Keel, PATIENCE, kinds, var};
+use keel_tests::{Keel, TIMEOUT, kinds, var};
 use serde_json::json;
 
 fn needed(name: &str) -> String {
@@ -44,7 +44,7 @@ async fn a_message_that_is_no_hint_ends_in_the_dead_letter_queue() {
             }
         }
     };
-    let receipt = tokio::time::timeout(PATIENCE, waiting).await.expect("the queue gives up on it");
+    let receipt = tokio::time::timeout(TIMEOUT, waiting).await.expect("the queue gives up on it");
     sqs.delete_message().queue_url(&dead).receipt_handle(receipt).send().await.unwrap();
 
     // What came beside it was answered.

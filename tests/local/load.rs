@@ -24,9 +24,12 @@ async fn client(keel: Keel, session: String) -> Seen {
         let body = json!({ "requestId": format!("r{n}"), "text": format!("input {n}") });
         let mut answers = Vec::new();
         if n % 2 == 0 {
-            answers.push(keel.insist(&session, &body).await);
+            answers.push(keel.send_until_accepted(&session, &body).await);
         } else {
-            let (one, two) = tokio::join!(keel.insist(&session, &body), keel.insist(&session, &body));
+            let (one, two) = tokio::join!(
+                keel.send_until_accepted(&session, &body),
+                keel.send_until_accepted(&session, &body)
+            );
             assert_eq!(one.0["seq"], two.0["seq"], "both are told of one event");
             answers.extend([one, two]);
         }

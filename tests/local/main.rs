@@ -26,7 +26,7 @@ async fn start_leasing_for(lease_ms: u64, folder: &tempfile::TempDir, more: &[&s
     let lease_ms = lease_ms.to_string();
     let kept = ["--data", data, "--lease-ms", &lease_ms, "--sweep-ms", "200"];
     let local = Local::start_with(&[&kept, more].concat()).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     (local, keel)
 }
 

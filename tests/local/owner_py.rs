@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use keel_tests::{KEY, Keel, PATIENCE, kinds, text};
+use keel_tests::{KEY, Keel, TIMEOUT, kinds, text};
 use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -29,6 +29,6 @@ async fn s1_a1_the_python_loop_claims_answers_and_settles() {
     // Told to end, it ends by itself.
     let pid = owner.id().expect("it runs").to_string();
     Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
-    let ended = timeout(PATIENCE, owner.wait()).await.expect("it ends").expect("it can be waited for");
+    let ended = timeout(TIMEOUT, owner.wait()).await.expect("it ends").expect("it can be waited for");
     assert!(ended.success());
 }

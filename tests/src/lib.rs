@@ -25,11 +25,11 @@ pub const OTHER_KEY: &str = "keel_other.local_not-a-secret";
 pub const CLIENT_KEY: &str = "keel_dev.client_not-a-secret";
 
 /// The longest that a test waits for anything, so that a hang is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Reply {
     /// The status code.
     pub status: u16,
     /// The headers.
@@ -38,7 +38,7 @@ pub struct Answer {
     pub text: String,
 }
 
-impl Answer {
+impl Reply {
     /// The body, which is JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
@@ -82,14 +82,14 @@ pub struct Keel {
 
 impl Keel {
     /// A Keel at an address.
-    pub fn at(base: impl Into<String>, key: &str) -> Self {
+    pub fn connect(base: impl Into<String>, key: &str) -> Self {
         Self { base: base.into(), key: key.to_owned(), client: Client::new(), _local: None }
     }
 
     /// The Keel under test.
     pub async fn start() -> Self {
         match (var("KEEL_BASE_URL"), var("KEEL_API_KEY")) {
-            (Some(base), Some(key)) => Self::at(base, &key),
+            (Some(base), Some(key)) => Self::connect(base, &key),
             _ => Self::local(&[]).await,
         }
     }
@@ -97,7 +97,7 @@ impl Keel {
     /// A Keel whose runs nobody answers but the test.
     pub async fn without_worker() -> Self {
         match (var("KEEL_NO_WORKER_URL"), var("KEEL_API_KEY")) {
-            (Some(base), Some(key)) => Self::at(base, &key),
+            (Some(base), Some(key)) => Self::connect(base, &key),
             _ => Self::local(&["--no-worker"]).await,
         }
     }
@@ -118,7 +118,7 @@ impl Keel {
     /// A `keel-local` with these arguments, gone with its last clone.
     pub async fn local(arguments: &[&str]) -> Self {
         let local = Local::start(arguments).await;
-        Self { _local: Some(std::sync::Arc::new(local)), ..Self::at("", KEY) }.with_base()
+        Self { _local: Some(std::sync::Arc::new(local)), ..Self::connect("", KEY) }.with_base()
     }
 
     fn with_base(mut self) -> Self {
@@ -143,7 +143,7 @@ impl Keel {
     }
 
     /// Sends a request with a body and headers, as they are.
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
         self.try_send(method, path, headers, body).await.expect("an answer")
     }
 
@@ -154,9 +154,9 @@ impl Keel {
         path: &str,
         headers: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Option<Answer> {
+    ) -> Option<Reply> {
         let mut request =
-            self.client.request(method, format!("{}{path}", self.base)).timeout(PATIENCE).body(body);
+            self.client.request(method, format!("{}{path}", self.base)).timeout(TIMEOUT).body(body);
         if !self.key.is_empty() {
             request = request.bearer_auth(&self.key);
         }
@@ -165,16 +165,16 @@ impl Keel {
         }
         let response = request.send().await.ok()?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Some(Answer { status, headers, text: response.text().await.ok()? })
+        Some(Reply { status, headers, text: response.text().await.ok()? })
     }
 
     /// `GET`
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> Reply {
         self.send(Method::GET, path, &[], Vec::new()).await
     }
 
     /// `POST` with a JSON body.
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
         self.send(Method::POST, path, &[], body.to_string().into_bytes()).await
     }
 
@@ -223,7 +223,7 @@ impl Keel {
 
     /// Sends an input until it is answered: a busy session says so, and sending the same again is safe (I6). What became
     /// of it, and how often it was busy.
-    pub async fn insist(&self, session: &str, input: &Value) -> (Value, usize) {
+    pub async fn send_until_accepted(&self, session: &str, input: &Value) -> (Value, usize) {
         assert!(input["requestId"].is_string(), "without it a second one would be another");
         let mut busy = 0;
         loop {
@@ -261,7 +261,7 @@ impl Keel {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the event comes");
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the event comes");
     }
 
     /// Waits until no run is live; the session's row.
@@ -280,15 +280,15 @@ impl Keel {
                 if wanted(&row) {
                     return row;
                 }
-                // Not to be lucky: only so as not to ask a thousand times a second. PATIENCE bounds the whole.
+                // Not to be lucky: only so as not to ask a thousand times a second. TIMEOUT bounds the whole.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the session comes to be as wanted")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the session comes to be as wanted")
     }
 
     /// Asks for a session's run as an owner.
-    pub async fn ask(&self, session: &str, owner: &str) -> Answer {
+    pub async fn ask(&self, session: &str, owner: &str) -> Reply {
         let id = session.rsplit('/').next().unwrap();
         self.post("/v1/runs/claim", json!({ "owner": owner, "sessionId": id })).await
     }
@@ -299,13 +299,13 @@ impl Keel {
     }
 
     /// Settles a run as an owner.
-    pub async fn settle(&self, session: &str, lease: &Value, outcome: &str) -> Answer {
+    pub async fn settle(&self, session: &str, lease: &Value, outcome: &str) -> Reply {
         let body = json!({ "lease": lease, "outcome": outcome, "backoffMs": 0 });
         self.post(&format!("{session}/settle"), body).await
     }
 
     /// Hands a run over as an owner.
-    pub async fn release(&self, session: &str, lease: &Value) -> Answer {
+    pub async fn release(&self, session: &str, lease: &Value) -> Reply {
         self.post(&format!("{session}/lease/release"), json!({ "lease": lease, "reason": "drain" })).await
     }
 
@@ -317,13 +317,13 @@ impl Keel {
     }
 
     /// Commits one event as an owner.
-    pub async fn commit(&self, session: &str, lease: &Value, event: Value) -> Answer {
+    pub async fn commit(&self, session: &str, lease: &Value, event: Value) -> Reply {
         self.post(&format!("{session}/commits"), json!({ "lease": lease, "events": [event] })).await
     }
 }
 
 /// An answer of a model that names its inputs.
-pub fn answer(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
+pub fn assistant_message(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
     json!({
         "kind": "assistant.message",
         "generationId": generation,
@@ -337,12 +337,12 @@ pub fn answer(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
 }
 
 /// An answer of a model that asks for tools by these call ids.
-pub fn asks(generation: &str, calls: &[&str], input_seqs: &[u64]) -> Value {
-    let mut asking = answer(generation, "", input_seqs);
+pub fn assistant_calls(generation: &str, calls: &[&str], input_seqs: &[u64]) -> Value {
+    let mut message = assistant_message(generation, "", input_seqs);
     let block = |id: &&str| json!({ "type": "toolCall", "id": id, "name": "t", "arguments": {} });
-    asking["payload"]["content"] = calls.iter().map(block).collect();
-    asking["payload"]["stopReason"] = json!("tool_use");
-    asking
+    message["payload"]["content"] = calls.iter().map(block).collect();
+    message["payload"]["stopReason"] = json!("tool_use");
+    message
 }
 
 /// A tool's result.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::{CLIENT_KEY, OTHER_KEY, PATIENCE};
+use crate::{CLIENT_KEY, OTHER_KEY, TIMEOUT};
 
 /// A running `keel-local`; killed when dropped.
 pub struct Local {
@@ -52,7 +52,7 @@ impl Local {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts or ends");
+        let line = tokio::time::timeout(TIMEOUT, lines.next_line()).await.expect("it starts or ends");
         let line = line.unwrap()?;
         let base = line.strip_prefix("Keel listens on ").expect("its first line").to_owned();
         let mut dynamodb = None;
@@ -84,6 +84,6 @@ impl Local {
 
     /// Waits until it has ended by itself; whether it ended well.
     pub async fn ended(&mut self) -> bool {
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success()
+        tokio::time::timeout(TIMEOUT, self.child.wait()).await.expect("it ends").unwrap().success()
     }
 }

@@ -139,7 +139,7 @@ pub(crate) async fn create(
             Code::SessionExists,
             "the session id is taken by a session with another description",
         )
-        .at(keel_kernel::Fault::new("/sessionId", "is taken"))),
+        .with_fault(keel_kernel::Fault::new("/sessionId", "is taken"))),
     }
 }
 

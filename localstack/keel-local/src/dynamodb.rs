@@ -82,14 +82,14 @@ pub(crate) async fn serve(embedded: Embedded, port: u16) -> Result<SocketAddr, S
         .await
         .map_err(|source| StartError::Listen { port, source })?;
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let router = Router::new().route("/", post(answer)).with_state(embedded);
+    let router = Router::new().route("/", post(call)).with_state(embedded);
     tokio::spawn(async move { axum::serve(listener, router).await });
     Ok(address)
 }
 
-async fn answer(State(embedded): State<Embedded>, headers: HeaderMap, body: Bytes) -> Response {
+async fn call(State(embedded): State<Embedded>, headers: HeaderMap, body: Bytes) -> Response {
     let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
-    let (status, body) = embedded.answer(target, body.to_vec()).await;
+    let (status, body) = embedded.call(target, body.to_vec()).await;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response()
 }

@@ -39,7 +39,7 @@ use crate::options::Options;
 /// Tools and models on this machine are what one tries Keel out with.
 const EGRESS: EgressPolicy = EgressPolicy { loopback: true, private: false };
 /// How long open requests and runs may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for expired partials.
 const EXPIRY: Duration = Duration::from_secs(60);
 
@@ -94,13 +94,13 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     });
     let end = async {
         let _ = draining.wait_for(|drain| *drain).await;
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(END_TIMEOUT).await;
     };
     tokio::select! {
         served = serving.into_future() => served.map_err(StartError::Serve)?,
         () = end => tracing::warn!("some requests did not end in time"),
     }
-    let _ = tokio::time::timeout(PATIENCE, async { while work.join_next().await.is_some() {} }).await;
+    let _ = tokio::time::timeout(END_TIMEOUT, async { while work.join_next().await.is_some() {} }).await;
     Ok(())
 }
 

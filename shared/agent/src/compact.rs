@@ -96,19 +96,19 @@ pub struct Cut {
 pub fn plan(transcript: &Transcript<'_>, last: Seq, keep: u64) -> Option<Cut> {
     let entries = &transcript.entries;
     let is_waiting = |event: &Event| transcript.presented.contains(&event.seq);
-    let mut at = entries.len();
+    let mut index = entries.len();
     let mut kept = 0;
-    while at > 0 {
-        let entry = &entries[at - 1];
+    while index > 0 {
+        let entry = &entries[index - 1];
         let presented = matches!(entry, Entry::User(event) if is_waiting(event));
-        let enough = !presented && kept >= keep.max(1) && begins_a_step(entries.get(at));
+        let enough = !presented && kept >= keep.max(1) && begins_a_step(entries.get(index));
         if enough || matches!(entry, Entry::Summary(_)) {
             break;
         }
         kept += if presented { 0 } else { tokens(entry) };
-        at -= 1;
+        index -= 1;
     }
-    let (before, after) = entries.split_at(at);
+    let (before, after) = entries.split_at(index);
     // By answers, for an input may be far older than the answer that it waited for.
     let position = |entry: &Entry<'_>| match entry {
         Entry::Assistant(event) => Some(event.seq),
@@ -205,7 +205,7 @@ fn conversation(entries: &[&Entry<'_>]) -> String {
             entry => match Message::of(entry) {
                 Message::Summary(text) => lines.push(format!("[summary so far]\n{text}")),
                 Message::User(payload) => lines.push(format!("[user]\n{}", text_of(&payload))),
-                Message::Assistant(payload) => lines.push(said(&payload)),
+                Message::Assistant(payload) => lines.push(assistant_entry(&payload)),
                 Message::ToolResult(payload) => {
                     let name = payload["toolName"].as_str().unwrap_or("a tool");
                     lines.push(format!("[result of {name}]\n{}", text_of(&payload)));
@@ -216,18 +216,18 @@ fn conversation(entries: &[&Entry<'_>]) -> String {
     lines.iter().map(|line| shortened(line, ENTRY_MAX)).collect::<Vec<_>>().join("\n\n")
 }
 
-fn said(payload: &Value) -> String {
-    let mut said = format!("[assistant]\n{}", text_of(payload));
+fn assistant_entry(payload: &Value) -> String {
+    let mut text = format!("[assistant]\n{}", text_of(payload));
     for block in payload["content"].as_array().into_iter().flatten() {
         if block["type"] == "toolCall" {
-            said.push_str(&format!(
+            text.push_str(&format!(
                 "\n[calls {} {}]",
                 block["name"].as_str().unwrap_or("?"),
                 block["arguments"]
             ));
         }
     }
-    said
+    text
 }
 
 /// What a model is told that summarises.

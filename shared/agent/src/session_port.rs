@@ -55,12 +55,12 @@ pub trait SessionPort: Send + Sync {
     /// Commits events together. Sending them again is safe: what is there already counts as committed (I3).
     async fn commit(&self, events: Vec<NewEvent>) -> Result<(), SessionPortError>;
 
-    /// Settles the attempt with its last events; with `at`, only while the last seq is still that one (S1, S4).
+    /// Settles the attempt with its last events; with `only_at`, only while the last seq is still that one (S1, S4).
     async fn settle(
         &self,
         outcome: Outcome,
         events: Vec<NewEvent>,
-        at: Option<Seq>,
+        only_at: Option<Seq>,
     ) -> Result<SettleResult, SessionPortError>;
 
     /// Hands the run over (S5).

@@ -20,7 +20,7 @@ use keel_web::{Auth, telemetry};
 pub use gateway::{Behind, behind_gateway};
 pub use shutdown::Shutdown;
 
-/// A variable is missing or does not read.
+/// A variable is missing or cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the environment variable {name} {problem}")]
 pub struct BadConfig {
@@ -28,7 +28,7 @@ pub struct BadConfig {
     problem: &'static str,
 }
 
-/// One attempt of one call. The machine sends it again; the runtime's own limit is minutes away.
+/// The longest that one try of one call may take. The ledger tries again; the function's own limit is minutes away.
 const ATTEMPT: Duration = Duration::from_secs(3);
 /// Opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl Setup {
         let timeouts =
             TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).connect_timeout(CONNECT).build();
         let aws = aws_config::defaults(BehaviorVersion::latest())
-            .retry_config(RetryConfig::disabled()) // for writes the machine is the only retry loop
+            .retry_config(RetryConfig::disabled()) // the ledger alone retries writes
             .timeout_config(timeouts)
             .load()
             .await;

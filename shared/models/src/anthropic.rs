@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage};
+use keel_agent::provider::{Block, Message, ModelAnswer, Request, StopReason, Usage};
 use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -79,9 +79,9 @@ fn messages(context: &[Message], model: &str) -> Vec<Value> {
     for message in context {
         let (role, blocks) = match message {
             Message::Summary(summary) => ("user", vec![json!({ "type": "text", "text": summary })]),
-            Message::User(payload) => ("user", asked(payload)),
+            Message::User(payload) => ("user", user_content(payload)),
             Message::ToolResult(payload) => ("user", vec![result(payload)]),
-            Message::Assistant(payload) => ("assistant", said(payload, model)),
+            Message::Assistant(payload) => ("assistant", assistant_content(payload, model)),
         };
         let blocks: Vec<Value> = blocks.into_iter().filter(|block| block["text"] != "").collect();
         match messages.last_mut().filter(|last| last["role"] == role) {
@@ -98,11 +98,11 @@ fn messages(context: &[Message], model: &str) -> Vec<Value> {
 }
 
 /// What a person said, with the images that came with it before the words about them.
-fn asked(payload: &Value) -> Vec<Value> {
+fn user_content(payload: &Value) -> Vec<Value> {
     let image = |image: &Image<'_>| {
         let source = match image {
             Image::Inline(kind, data) => json!({ "type": "base64", "media_type": kind, "data": data }),
-            Image::At(url) => json!({ "type": "url", "url": url }),
+            Image::Url(url) => json!({ "type": "url", "url": url }),
         };
         json!({ "type": "image", "source": source })
     };
@@ -118,7 +118,7 @@ fn result(payload: &Value) -> Value {
 }
 
 /// What an assistant said. Thinking is for the model that thought it: its signature means nothing to another.
-fn said(payload: &Value, model: &str) -> Vec<Value> {
+fn assistant_content(payload: &Value, model: &str) -> Vec<Value> {
     let ours = payload["provider"] == NAME && payload["model"] == model;
     let block = |block: &Value| match block["type"].as_str()? {
         "text" => Some(json!({ "type": "text", "text": block["text"] })),
@@ -136,7 +136,7 @@ fn said(payload: &Value, model: &str) -> Vec<Value> {
     blocks_of(payload).iter().filter_map(block).collect()
 }
 
-/// An answer as far as it was heard.
+/// An answer as far as it has been read.
 #[derive(Debug, Default)]
 pub struct Reading {
     blocks: BTreeMap<u64, Part>,
@@ -163,12 +163,12 @@ impl Reading {
             "tool_use" => Part::Call { id: text("id"), name: text("name"), json: String::new() },
             _ => return StreamStep::Nothing,
         };
-        let heard = match &part {
+        let step = match &part {
             Part::Text(text) if !text.is_empty() => StreamStep::Text(text.clone()),
             _ => StreamStep::Nothing,
         };
         self.blocks.insert(data["index"].as_u64().unwrap_or_default(), part);
-        heard
+        step
     }
 
     fn go_on(&mut self, data: &Value) -> StreamStep {
@@ -204,7 +204,7 @@ impl Reading {
 impl Reader for Reading {
     fn read_event(&mut self, event: &str, data: &str) -> Result<StreamStep, Failure> {
         let data: Value =
-            serde_json::from_str(data).map_err(|_| Failure::passing("the stream holds no JSON"))?;
+            serde_json::from_str(data).map_err(|_| Failure::transient("the stream holds no JSON"))?;
         match event {
             "message_start" => self.count(&data["message"]["usage"]),
             "content_block_start" => return Ok(self.begin(&data)),
@@ -216,11 +216,11 @@ impl Reader for Reading {
             "message_stop" => return Ok(StreamStep::End),
             "error" => {
                 let kind = data["error"]["type"].as_str().unwrap_or("error");
-                let passes =
+                let is_transient =
                     ["overloaded_error", "rate_limit_error", "api_error", "timeout_error"].contains(&kind);
                 return Err(Failure {
                     what: format!("the model failed: {kind}: {}", words(&data)),
-                    passes,
+                    is_transient,
                     after: None,
                     overflow: false,
                 });
@@ -230,7 +230,7 @@ impl Reader for Reading {
         Ok(StreamStep::Nothing)
     }
 
-    fn answer(self) -> Answer {
+    fn finish(self) -> ModelAnswer {
         let part = |part: Part| match part {
             Part::Text(text) => Block::Text { text },
             Part::Thinking { thinking, signature } => Block::Thinking {
@@ -245,14 +245,14 @@ impl Reader for Reading {
             Some("tool_use") => StopReason::ToolUse,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
             Some("refusal") => {
-                return Answer {
+                return ModelAnswer {
                     content,
                     usage: self.usage,
-                    ..Answer::failed("the model refused to answer")
+                    ..ModelAnswer::failed("the model refused to answer")
                 };
             }
             Some(_) | None => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
+        ModelAnswer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) enum Image<'a> {
     /// In the payload itself: its media type, and its bytes in base64.
     Inline(&'a str, &'a str),
     /// At an address, which the provider fetches.
-    At(&'a str),
+    Url(&'a str),
 }
 
 /// The media types that every provider takes.
@@ -47,7 +47,7 @@ pub(crate) fn images_of(payload: &Value) -> Vec<Image<'_>> {
 fn image_of(image: &Value) -> Option<Image<'_>> {
     match (image["mediaType"].as_str(), image["data"].as_str(), image["url"].as_str()) {
         (Some(kind), Some(data), None) if IMAGES.contains(&kind) => Some(Image::Inline(kind, data)),
-        (_, None, Some(url)) if url.starts_with("https://") => Some(Image::At(url)),
+        (_, None, Some(url)) if url.starts_with("https://") => Some(Image::Url(url)),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage};
+use keel_agent::provider::{Block, Message, ModelAnswer, Request, StopReason, Usage};
 use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -83,18 +83,18 @@ impl OpenAi {
 fn message(message: &Message) -> Value {
     match message {
         Message::Summary(summary) => json!({ "role": "user", "content": summary }),
-        Message::User(payload) => json!({ "role": "user", "content": asked(payload) }),
+        Message::User(payload) => json!({ "role": "user", "content": user_content(payload) }),
         Message::ToolResult(payload) => json!({
             "role": "tool",
             "tool_call_id": call_id(payload["toolCallId"].as_str().unwrap_or_default()),
             "content": text_of(payload),
         }),
-        Message::Assistant(payload) => said(payload),
+        Message::Assistant(payload) => assistant_message(payload),
     }
 }
 
 /// What a person said: a plain text, or parts where images came with it.
-fn asked(payload: &Value) -> Value {
+fn user_content(payload: &Value) -> Value {
     let images = images_of(payload);
     if images.is_empty() {
         return json!(text_of(payload));
@@ -102,7 +102,7 @@ fn asked(payload: &Value) -> Value {
     let part = |image: &Image<'_>| {
         let url = match image {
             Image::Inline(kind, data) => format!("data:{kind};base64,{data}"),
-            Image::At(url) => (*url).to_owned(),
+            Image::Url(url) => (*url).to_owned(),
         };
         json!({ "type": "image_url", "image_url": { "url": url } })
     };
@@ -111,7 +111,7 @@ fn asked(payload: &Value) -> Value {
     json!(parts)
 }
 
-fn said(payload: &Value) -> Value {
+fn assistant_message(payload: &Value) -> Value {
     let call = |block: &Value| {
         let id = call_id(block["id"].as_str().unwrap_or_default());
         let arguments = match &block["arguments"] {
@@ -134,7 +134,7 @@ fn said(payload: &Value) -> Value {
     message
 }
 
-/// An answer as far as it was heard.
+/// An answer as far as it has been read.
 #[derive(Debug, Default)]
 pub struct Reading {
     text: String,
@@ -160,8 +160,8 @@ impl Reading {
         self.usage.cache_read = cached.unwrap_or(self.usage.cache_read);
     }
 
-    fn ask(&mut self, piece: &Value, place: usize) {
-        let index = piece["index"].as_u64().unwrap_or(place as u64);
+    fn add_call_piece(&mut self, piece: &Value, position: usize) {
+        let index = piece["index"].as_u64().unwrap_or(position as u64);
         let call = self.calls.entry(index).or_default();
         let function = &piece["function"];
         call.id.push_str(piece["id"].as_str().unwrap_or_default());
@@ -179,13 +179,13 @@ impl Reader for Reading {
         if data.trim() == "[DONE]" {
             return match self.finish {
                 Some(_) => Ok(StreamStep::End),
-                None => Err(Failure::passing("the stream ended in the middle")),
+                None => Err(Failure::transient("the stream ended in the middle")),
             };
         }
         let data: Value =
-            serde_json::from_str(data).map_err(|_| Failure::passing("the stream holds no JSON"))?;
+            serde_json::from_str(data).map_err(|_| Failure::transient("the stream holds no JSON"))?;
         if !data["error"].is_null() {
-            return Err(Failure::passing(format!("the model failed: {}", words(&data))));
+            return Err(Failure::transient(format!("the model failed: {}", words(&data))));
         }
         self.count(&data["usage"]);
         let choice = &data["choices"][0];
@@ -193,8 +193,8 @@ impl Reader for Reading {
             self.finish = Some(finish.to_owned());
         }
         let delta = &choice["delta"];
-        for (place, piece) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
-            self.ask(piece, place);
+        for (position, piece) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
+            self.add_call_piece(piece, position);
         }
         let thought = delta["reasoning_content"].as_str().or(delta["reasoning"].as_str());
         self.thinking.push_str(thought.unwrap_or_default());
@@ -207,7 +207,7 @@ impl Reader for Reading {
         }
     }
 
-    fn answer(self) -> Answer {
+    fn finish(self) -> ModelAnswer {
         let mut content = Vec::new();
         if !self.thinking.is_empty() {
             content.push(Block::Thinking { thinking: self.thinking, signature: None });
@@ -223,15 +223,15 @@ impl Reader for Reading {
         let stop_reason = match self.finish.as_deref() {
             Some("length") => StopReason::MaxTokens,
             Some("content_filter") => {
-                return Answer {
+                return ModelAnswer {
                     content,
                     usage: self.usage,
-                    ..Answer::failed("the provider's filter stopped the answer")
+                    ..ModelAnswer::failed("the provider's filter stopped the answer")
                 };
             }
             _ if calls => StopReason::ToolUse,
             Some(_) | None => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
+        ModelAnswer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }

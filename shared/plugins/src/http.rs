@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
-use crate::{ANSWER_MAX, PluginClient};
+use crate::{PluginClient, RESPONSE_MAX};
 
 /// A call as its receiver gets it. The tenant is told, for a receiver may serve several.
 pub(crate) fn body(at: &SessionKey, call: &ToolCall) -> String {
@@ -62,7 +62,7 @@ impl PluginClient {
             .header("webhook-signature", signature)
             .header(CONTENT_TYPE, "application/json")
             .body(body);
-        let mut response = request.send().await.map_err(|error| sent_badly(&error))?;
+        let mut response = request.send().await.map_err(|error| failure_words(&error))?;
         let status = response.status();
         if status.is_redirection() {
             return Err("it redirects, which is not followed".to_owned());
@@ -70,8 +70,8 @@ impl PluginClient {
         let is_json = is_json(response.headers());
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|_| "its answer broke off".to_owned())? {
-            if bytes.len() + chunk.len() > ANSWER_MAX {
-                return Err(format!("its answer is larger than {ANSWER_MAX} bytes"));
+            if bytes.len() + chunk.len() > RESPONSE_MAX {
+                return Err(format!("its answer is larger than {RESPONSE_MAX} bytes"));
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -80,7 +80,7 @@ impl PluginClient {
             let words: String = text.chars().take(1_000).collect();
             return Ok(ToolOutput::error(format!("the tool answered {}: {words}", status.as_u16())));
         }
-        Ok(if is_json { answered(&text) } else { ToolOutput::of(text) })
+        Ok(if is_json { output_of(&text) } else { ToolOutput::of(text) })
     }
 
     pub(crate) async fn secret(&self, at: &SessionKey, name: &str) -> Result<secrecy::SecretString, String> {
@@ -99,7 +99,7 @@ impl PluginClient {
 }
 
 /// What went wrong, without the address: a query may hold a key.
-fn sent_badly(error: &reqwest::Error) -> String {
+fn failure_words(error: &reqwest::Error) -> String {
     let text = if error.is_timeout() {
         "it did not answer in time"
     } else if error.is_connect() {
@@ -116,7 +116,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// A JSON answer: `{output, isError?}`, or anything else, which is the output itself.
-pub(crate) fn answered(text: &str) -> ToolOutput {
+pub(crate) fn output_of(text: &str) -> ToolOutput {
     let Ok(value) = serde_json::from_str::<Value>(text) else {
         return ToolOutput::error("the tool's answer is not the JSON that it says it is");
     };

@@ -24,7 +24,7 @@ pub use schema::check_schema;
 pub use tools::PluginTools;
 
 /// The most that is read of a tool's answer, in bytes.
-pub(crate) const ANSWER_MAX: usize = 1024 * 1024;
+pub(crate) const RESPONSE_MAX: usize = 1024 * 1024;
 /// Opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 

@@ -18,7 +18,7 @@ use crate::{PluginClient, schema};
 
 /// A session's tools.
 pub struct PluginTools {
-    caller: Arc<PluginClient>,
+    client: Arc<PluginClient>,
     at: SessionKey,
     own: Option<Arc<dyn Tools>>,
     plugins: Vec<Loaded>,
@@ -42,13 +42,13 @@ impl PluginTools {
     /// The tools of these plugins, beside Keel's `own`. Servers are asked what they have; one that does not say brings none,
     /// and a line in the log.
     pub async fn load(
-        caller: Arc<PluginClient>,
+        client: Arc<PluginClient>,
         at: SessionKey,
         own: Option<Arc<dyn Tools>>,
         plugins: Vec<Plugin>,
     ) -> Self {
         let mut tools = BTreeMap::new();
-        let all = join_all(plugins.iter().map(|plugin| offered(&caller, &at, plugin))).await;
+        let all = join_all(plugins.iter().map(|plugin| offered(&client, &at, plugin))).await;
         for (number, specs) in all.into_iter().enumerate() {
             for spec in specs.into_iter().filter(|spec| !RESERVED.contains(&spec.name.as_str())) {
                 let validator = schema::compile(&spec.parameters).ok();
@@ -58,19 +58,19 @@ impl PluginTools {
         }
         let plugins =
             plugins.into_iter().map(|plugin| Loaded { plugin, connection: OnceCell::new() }).collect();
-        Self { caller, at, own, plugins, tools }
+        Self { client, at, own, plugins, tools }
     }
 }
 
 /// What a plugin has. Of a server's tools those are left out whose names models would refuse, and their whole request with it.
-async fn offered(caller: &PluginClient, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
+async fn offered(client: &PluginClient, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
     let (url, secret, policies) = match &plugin.kind {
         PluginKind::Http { tools, .. } | PluginKind::Lambda { tools, .. } => {
             return tools.iter().map(Offered::spec).collect();
         }
         PluginKind::Mcp { url, secret, policies } => (url, secret.as_deref(), policies),
     };
-    let listed = caller.list(at, url, secret, policies).await.unwrap_or_else(|why| {
+    let listed = client.list(at, url, secret, policies).await.unwrap_or_else(|why| {
         tracing::warn!(
             tenant = %at.tenant, session = %at.session, plugin = plugin.name, why,
             "a plugin brings no tools"
@@ -108,10 +108,10 @@ impl Tools for PluginTools {
         }
         let Loaded { plugin, connection } = &self.plugins[tool.plugin];
         match &plugin.kind {
-            PluginKind::Http { url, secret, .. } => self.caller.post(&self.at, url, secret, call).await,
-            PluginKind::Lambda { function_arn, .. } => self.caller.invoke(&self.at, function_arn, call).await,
+            PluginKind::Http { url, secret, .. } => self.client.post(&self.at, url, secret, call).await,
+            PluginKind::Lambda { function_arn, .. } => self.client.invoke(&self.at, function_arn, call).await,
             PluginKind::Mcp { url, secret, .. } => {
-                let connect = || self.caller.connect(&self.at, url, secret.as_deref());
+                let connect = || self.client.connect(&self.at, url, secret.as_deref());
                 match connection.get_or_init(connect).await {
                     Ok(connection) => mcp::call(connection, call).await,
                     Err(why) => ToolOutput::error(format!("the tool could not be called: {why}")),

@@ -92,29 +92,29 @@ impl Models {
             return Err(fault("/default", format!("names {default:?}, which is not among the models")));
         }
         for (name, model) in &self.models {
-            let at = |member: &str| format!("/models/{name}/{member}");
+            let pointer = |member: &str| format!("/models/{name}/{member}");
             if name.is_empty() || name.len() > 128 {
                 return Err(fault("/models", "a model's name has 1 to 128 bytes"));
             }
             if model.model.as_ref().is_some_and(|named| named.is_empty() || named.len() > 256) {
-                return Err(fault(at("model"), "must have 1 to 256 bytes"));
+                return Err(fault(pointer("model"), "must have 1 to 256 bytes"));
             }
             if model.secret.as_deref().is_some_and(|secret| !is_name(secret)) {
-                return Err(fault(at("secret"), "must be a secret's name"));
+                return Err(fault(pointer("secret"), "must be a secret's name"));
             }
             if let Some(url) = &model.url
                 && !url.starts_with("https://")
                 && !url.starts_with("http://")
             {
-                return Err(fault(at("url"), "must be an http or https address"));
+                return Err(fault(pointer("url"), "must be an http or https address"));
             }
             if model.window.is_some_and(|window| window < WINDOW_MIN) {
-                return Err(fault(at("window"), format!("must be at least {WINDOW_MIN} tokens")));
+                return Err(fault(pointer("window"), format!("must be at least {WINDOW_MIN} tokens")));
             }
             if let Some(prices) = &model.prices {
                 let all = [Some(prices.input), Some(prices.output), prices.cache_read, prices.cache_write];
                 if all.into_iter().flatten().any(|price| !(0.0..=1e6).contains(&price)) {
-                    return Err(fault(at("prices"), "must be amounts from 0 to 1e6"));
+                    return Err(fault(pointer("prices"), "must be amounts from 0 to 1e6"));
                 }
             }
         }

@@ -84,12 +84,12 @@ const TOOLS_MAX: usize = 64;
 /// The most that a tool's schema may have, in bytes.
 const SCHEMA_MAX: usize = 16 * 1024;
 
-fn check_policy(policy: &Policy, at: &str) -> Result<(), Fault> {
+fn check_policy(policy: &Policy, pointer: &str) -> Result<(), Fault> {
     if !(1..=TIMEOUT_MAX_MS).contains(&policy.timeout_ms) {
-        return Err(fault(format!("{at}/timeoutMs"), format!("must be from 1 to {TIMEOUT_MAX_MS}")));
+        return Err(fault(format!("{pointer}/timeoutMs"), format!("must be from 1 to {TIMEOUT_MAX_MS}")));
     }
     if !(1..=APPROVAL_MAX_MS).contains(&policy.approval_ms) {
-        return Err(fault(format!("{at}/approvalMs"), format!("must be from 1 to {APPROVAL_MAX_MS}")));
+        return Err(fault(format!("{pointer}/approvalMs"), format!("must be from 1 to {APPROVAL_MAX_MS}")));
     }
     Ok(())
 }
@@ -128,27 +128,27 @@ impl Plugin {
             return Err(fault("/tools", format!("holds more than {TOOLS_MAX} tools")));
         }
         let mut names = BTreeSet::new();
-        for (at, tool) in self.tools().iter().enumerate() {
-            let at = format!("/tools/{at}");
+        for (index, tool) in self.tools().iter().enumerate() {
+            let pointer = format!("/tools/{index}");
             if !is_name(&tool.name) {
                 return Err(fault(
-                    format!("{at}/name"),
+                    format!("{pointer}/name"),
                     "must be 1 to 64 letters, digits, hyphens and underscores",
                 ));
             }
             if RESERVED.contains(&tool.name.as_str()) {
-                return Err(fault(format!("{at}/name"), "is a tool of Keel's own"));
+                return Err(fault(format!("{pointer}/name"), "is a tool of Keel's own"));
             }
             if !names.insert(&tool.name) {
-                return Err(fault(format!("{at}/name"), "stands twice"));
+                return Err(fault(format!("{pointer}/name"), "stands twice"));
             }
             if !tool.parameters.is_object() || tool.parameters.to_string().len() > SCHEMA_MAX {
                 return Err(fault(
-                    format!("{at}/parameters"),
+                    format!("{pointer}/parameters"),
                     format!("must be an object of at most {SCHEMA_MAX} bytes"),
                 ));
             }
-            check_policy(&tool.policy, &at)?;
+            check_policy(&tool.policy, &pointer)?;
         }
         Ok(())
     }

@@ -139,8 +139,8 @@ impl Auth {
 
     async fn row(&self, key: &ApiKey) -> Result<Option<ApiKeyRow>, Problem> {
         let name = (key.tenant.clone(), key.id.clone());
-        if let Some((at, row)) = self.cache.lock().get(&name)
-            && at.elapsed() < CACHED
+        if let Some((read_at, row)) = self.cache.lock().get(&name)
+            && read_at.elapsed() < CACHED
         {
             return Ok(row.clone());
         }

@@ -22,7 +22,7 @@ pub struct Body(Document);
 impl Body {
     fn read(bytes: &[u8]) -> Result<Self, Problem> {
         let text = std::str::from_utf8(bytes).map_err(|_| {
-            Problem::new(Code::InvalidJson, "the body is not UTF-8").at(Fault::new("", "not JSON"))
+            Problem::new(Code::InvalidJson, "the body is not UTF-8").with_fault(Fault::new("", "not JSON"))
         })?;
         let document = Document::read(text).map_err(|fault| Refusal::Invalid { rule: Rule("I4a"), fault })?;
         if !document.value().is_object() {
@@ -106,13 +106,14 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         let too_large = || {
             Problem::new(Code::TooLarge, format!("the body is larger than {LIMIT} bytes"))
                 .with("limit", LIMIT)
-                .at(Fault::new("", format!("is larger than {LIMIT} bytes")))
+                .with_fault(Fault::new("", format!("is larger than {LIMIT} bytes")))
         };
         let mut body = request.into_body();
         let (mut bytes, mut length) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
-            let cut =
-                |_| Problem::new(Code::InvalidJson, "the body was cut off").at(Fault::new("", "not JSON"));
+            let cut = |_| {
+                Problem::new(Code::InvalidJson, "the body was cut off").with_fault(Fault::new("", "not JSON"))
+            };
             let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
             length += data.len();
             if length > READ_ON {

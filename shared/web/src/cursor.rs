@@ -82,8 +82,8 @@ mod tests {
             let Ok(query) = Query::parse(&query) else { return Ok(()) };
             if let Ok((seq, given_by)) = resume(&query, &headers) {
                 prop_assert!(seq.0 <= SEQ_MAX);
-                let told = String::from_utf8_lossy(&header);
-                let text = if given_by == "after" { query.text("after").unwrap_or("0").to_owned() } else { told.into_owned() };
+                let sent = String::from_utf8_lossy(&header);
+                let text = if given_by == "after" { query.text("after").unwrap_or("0").to_owned() } else { sent.into_owned() };
                 prop_assert_eq!(text.trim_start_matches('0').to_owned(), if seq.0 == 0 { String::new() } else { seq.to_string() });
             }
         }

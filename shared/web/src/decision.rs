@@ -24,12 +24,12 @@ pub fn view(decision: &Decision, now: Millis) -> Value {
         "status": status,
     });
     if let Some(answer) = &decision.given {
-        let (said, edited) = match &answer.verdict {
+        let (verdict, edited) = match &answer.verdict {
             Verdict::Allow => ("allow", None),
             Verdict::Deny => ("deny", None),
             Verdict::Edit { arguments } => ("edit", Some(arguments)),
         };
-        view["answer"] = json!({ "answer": said, "by": answer.by, "at": Millis(answer.at_ms) });
+        view["answer"] = json!({ "answer": verdict, "by": answer.by, "at": Millis(answer.at_ms) });
         if let Some(edited) = edited {
             view["answer"]["arguments"] = edited.clone();
         }

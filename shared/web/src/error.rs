@@ -162,7 +162,8 @@ impl Problem {
     /// A value of the path, the query or a header is not acceptable.
     pub fn parameter(name: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self::new(Code::InvalidRequest, format!("{name} {detail}")).at(Fault::new(format!("/{name}"), detail))
+        Self::new(Code::InvalidRequest, format!("{name} {detail}"))
+            .with_fault(Fault::new(format!("/{name}"), detail))
     }
 
     /// A member of the body is not acceptable.
@@ -177,7 +178,7 @@ impl Problem {
 
     /// Names a place.
     #[must_use]
-    pub fn at(mut self, fault: Fault) -> Self {
+    pub fn with_fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
         self
     }
@@ -242,23 +243,23 @@ impl From<Refusal> for Problem {
                     Code::InvalidPayload
                 };
                 let place = if fault.pointer.is_empty() { "the body" } else { &fault.pointer };
-                Problem::new(code, format!("{place}: {}", fault.detail)).with("rule", rule.0).at(fault)
+                Problem::new(code, format!("{place}: {}", fault.detail))
+                    .with("rule", rule.0)
+                    .with_fault(fault)
             }
-            Refusal::UnknownKind(_) => {
-                Problem::new(Code::UnknownKind, detail).at(Fault::new("/kind", "is not an event kind"))
-            }
-            Refusal::KindNotAccepted(_) => {
-                Problem::new(Code::KindNotAccepted, detail).at(Fault::new("/kind", "is not accepted here"))
-            }
+            Refusal::UnknownKind(_) => Problem::new(Code::UnknownKind, detail)
+                .with_fault(Fault::new("/kind", "is not an event kind")),
+            Refusal::KindNotAccepted(_) => Problem::new(Code::KindNotAccepted, detail)
+                .with_fault(Fault::new("/kind", "is not accepted here")),
             Refusal::TokenNotAllowed(_) => {
-                Problem::new(Code::TokenNotAllowed, detail).at(Fault::new("/lease", "must be absent"))
+                Problem::new(Code::TokenNotAllowed, detail).with_fault(Fault::new("/lease", "must be absent"))
             }
             Refusal::TokenRequired(_) => {
-                Problem::new(Code::TokenRequired, detail).at(Fault::new("/lease", "is required"))
+                Problem::new(Code::TokenRequired, detail).with_fault(Fault::new("/lease", "is required"))
             }
             Refusal::KeyNotAllowed { given, .. } => {
                 let fault = Fault::new(format!("/{given}"), "must be absent with this kind");
-                Problem::new(Code::KeyNotAllowed, detail).at(fault)
+                Problem::new(Code::KeyNotAllowed, detail).with_fault(fault)
             }
             Refusal::NotFound => Problem::new(Code::NotFound, detail),
             Refusal::Fenced { current_epoch } => {
@@ -270,14 +271,14 @@ impl From<Refusal> for Problem {
             Refusal::IdempotencyConflict { name, seq, .. } => {
                 let fault =
                     Fault::new(format!("/{name}"), format!("is used by event {seq} with another payload"));
-                Problem::new(Code::IdempotencyConflict, detail).with("seq", seq.0).at(fault)
+                Problem::new(Code::IdempotencyConflict, detail).with("seq", seq.0).with_fault(fault)
             }
             Refusal::NotUnanswered(_) => Problem::member("/inputSeqs", detail).with("rule", "A1"),
             Refusal::UnknownToolCall(_) => Problem::member("/toolCallId", detail).with("rule", "V3"),
             Refusal::CallIdReused(_) => Problem::member("/content", detail).with("rule", "V2"),
             Refusal::TooLarge { limit, .. } => {
                 let fault = Fault::new("", format!("is larger than {limit} bytes"));
-                Problem::new(Code::TooLarge, detail).with("limit", limit).at(fault)
+                Problem::new(Code::TooLarge, detail).with("limit", limit).with_fault(fault)
             }
             Refusal::LimitReached { limit, .. } => {
                 Problem::new(Code::LimitReached, detail).with("limit", limit).retry_after(5)
@@ -287,7 +288,7 @@ impl From<Refusal> for Problem {
             Refusal::DecisionExpired => Problem::new(Code::DecisionExpired, detail),
             Refusal::DecisionDiffers => {
                 let fault = Fault::new("/digest", "is not that of the call's arguments");
-                Problem::new(Code::DecisionDiffers, detail).at(fault)
+                Problem::new(Code::DecisionDiffers, detail).with_fault(fault)
             }
         }
     }
@@ -295,7 +296,7 @@ impl From<Refusal> for Problem {
 
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
-        Self::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).at(fault)
+        Self::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).with_fault(fault)
     }
 }
 

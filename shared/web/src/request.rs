@@ -46,9 +46,9 @@ pub async fn identify(request: Request, next: Next) -> Response {
         session = tracing::field::Empty,
     );
     let start = Instant::now();
-    let answer = trace.within(CURRENT.scope(id.clone(), next.run(request)));
+    let response = trace.within(CURRENT.scope(id.clone(), next.run(request)));
     let mut response = async move {
-        let response = answer.await;
+        let response = response.await;
         let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis());
         tracing::info!(status, ms, "a request was answered");
         response

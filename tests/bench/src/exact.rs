@@ -16,7 +16,7 @@ use keel_ledger::SessionKey;
 use keel_ledger::dynamo::PartialChunk;
 use keel_ledger::port::Consistency;
 
-use crate::world::{World, answer, finished, note};
+use crate::world::{World, assistant_message, finished, note};
 
 /// Units and round trips.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub struct Line {
     /// The operation.
     pub name: &'static str,
     /// What it cost.
-    pub told: Cost,
+    pub measured: Cost,
     /// The least that the rules allow.
     pub least: Cost,
     /// Why it is that.
@@ -66,7 +66,7 @@ pub async fn lines() -> Vec<Line> {
     lines
 }
 
-fn told(world: &World) -> Cost {
+fn measured(world: &World) -> Cost {
     let units = world.rows.meter().take();
     let trips = world.trips.take();
     assert_eq!(units.calls, trips, "the meter and the connector count the same");
@@ -82,7 +82,7 @@ fn forget(world: &World) {
 async fn writes() -> Vec<Line> {
     let w = World::memory().await;
     let mut lines = Vec::new();
-    let mut line = |name, least, rule| lines.push(Line { name, told: told(&w), least, rule });
+    let mut line = |name, least, rule| lines.push(Line { name, measured: measured(&w), least, rule });
     let at = w.session("s").await;
     forget(&w);
     w.input(&at, "first").await;
@@ -99,16 +99,16 @@ async fn writes() -> Vec<Line> {
     );
     let (token, head) = w.claim(&at).await;
     line("claim", cost(1.0, 0.5, 2.0), "1 write of the head; an eventual look at it");
-    let head = w.commit(&at, head, &token, vec![answer("g1", &[])]).await;
+    let head = w.commit(&at, head, &token, vec![assistant_message("g1", &[])]).await;
     line("owner commit, 1 event with its key", cost(6.0, 0.0, 1.0), "2 × (head + event + key)");
-    let eight = (0..8).map(|n| answer(&format!("h{n}"), &[])).collect();
+    let eight = (0..8).map(|n| assistant_message(&format!("h{n}"), &[])).collect();
     let head = w.commit(&at, head, &token, eight).await;
     line("owner commit, 8 events with their keys", cost(34.0, 0.0, 1.0), "2 × (head + 8 events + 8 keys)");
     let head = w.commit(&at, head, &token, (0..8).map(|_| note()).collect()).await;
     line("owner commit, 8 events without keys", cost(18.0, 0.0, 1.0), "2 × (head + 8 events)");
     let head = w.ledger.renew(&at, Some(head), &token).await.expect("the lease is ours");
     line("renew", cost(1.0, 0.0, 1.0), "1 write of the head");
-    let last = vec![answer("g2", &[1, 2]), finished()];
+    let last = vec![assistant_message("g2", &[1, 2]), finished()];
     w.ledger.settle(&at, Some(head), &token, Outcome::Succeeded, last, None).await.expect("it settles");
     line(
         "settle with answer and run.finished",
@@ -125,23 +125,23 @@ async fn reads() -> Vec<Line> {
     let last = head.ledger.seq;
     assert_eq!(last, Seq(REPLAYED as u64));
     let mut lines = Vec::new();
-    let mut line = |name, told, least, rule| lines.push(Line { name, told, least, rule });
+    let mut line = |name, measured, least, rule| lines.push(Line { name, measured, least, rule });
 
     forget(&w);
     page(&w, &at, last).await;
-    line("idle poll of a stream", told(&w), cost(0.0, 0.5, 1.0), "an eventual query that finds nothing");
+    line("idle poll of a stream", measured(&w), cost(0.0, 0.5, 1.0), "an eventual query that finds nothing");
     page(&w, &at, last).await;
     w.rows.partials(&at, "").await.expect("it reads");
     line(
         "idle poll with partials",
-        told(&w),
+        measured(&w),
         cost(0.0, 1.0, 2.0),
         "two eventual queries; no call queries two tables",
     );
     page(&w, &at, Seq(last.0 - 1)).await;
-    line("delivered event, alone", told(&w), cost(0.0, 0.5, 1.0), "an eventual query of less than 4 KB");
+    line("delivered event, alone", measured(&w), cost(0.0, 0.5, 1.0), "an eventual query of less than 4 KB");
     let full = page(&w, &at, Seq::ZERO).await;
-    let full_cost = told(&w);
+    let full_cost = measured(&w);
     assert_eq!(full, PAGE);
     let each = |cost: Cost| Cost { read: cost.read / PAGE as f64, trips: cost.trips / PAGE as f64, ..cost };
     line(
@@ -152,7 +152,7 @@ async fn reads() -> Vec<Line> {
     );
     // The least of a replay is asked of the store itself: everything in one query.
     w.ledger.events(&at, Seq::ZERO, REPLAYED, Consistency::Eventual).await.expect("it reads");
-    let least = told(&w);
+    let least = measured(&w);
     assert_eq!(least.trips, 1.0);
     let mut after = Seq::ZERO;
     loop {
@@ -164,14 +164,14 @@ async fn reads() -> Vec<Line> {
     }
     line(
         "replay of 1,000 events, as a stream does",
-        told(&w),
+        measured(&w),
         least,
         "one eventual query, up to 1 MB; a stream takes pages of 100 so that its memory stays flat",
     );
     w.ledger.all_events(&at, Seq::ZERO).await.expect("it reads");
     line(
         "replay of 1,000 events, as a worker does",
-        told(&w),
+        measured(&w),
         least,
         "one eventual query; but a worker decides on what it reads, so the ends are read strongly",
     );
@@ -183,15 +183,15 @@ async fn page(w: &World, at: &SessionKey, after: Seq) -> usize {
     w.ledger.events(at, after, PAGE, Consistency::Eventual).await.expect("it reads").events.len()
 }
 
-/// A stream's hour as a function that is told of no commit: the looks of its own pace, with jitter at its middle, and
-/// where a run is live the glances at its head; without what opening a stream costs.
+/// An hour of a stream in a function, which is not notified of commits: its polls, with the jitter at its middle, and
+/// where a run is live the eventual reads of the head; without what opening a stream costs.
 fn hours() -> Vec<Line> {
     let silent = |t| t;
     let talking = |_| 0;
     let rule = "none, where commits are heard of; a function must ask";
     let line = |name, live, silence: fn(u64) -> u64, queries| {
-        let told = hour(live, silence, queries);
-        Line { name, told, least: cost(0.0, 0.0, 0.0), rule }
+        let measured = hour(live, silence, queries);
+        Line { name, measured, least: cost(0.0, 0.0, 0.0), rule }
     };
     vec![
         line("stream-hour, no run", false, silent, 1.0),
@@ -235,10 +235,10 @@ async fn partials() -> Vec<Line> {
     if let Some(text) = chunker.flush() {
         write_partial(&w, &at, token.epoch, text).await;
     }
-    let told = told(&w);
-    let least = cost(told.write.min(4.0), 0.0, told.trips.min(4.0));
+    let measured = measured(&w);
+    let least = cost(measured.write.min(4.0), 0.0, measured.trips.min(4.0));
     let rule = "a write a chunk; 3 KB in 4 writes, if nobody wanted to read along";
-    vec![Line { name: "token frames of an answer of 10 s, 50 tokens/s", told, least, rule }]
+    vec![Line { name: "token frames of an answer of 10 s, 50 tokens/s", measured, least, rule }]
 }
 
 async fn write_partial(w: &World, at: &SessionKey, epoch: Epoch, text: String) {

@@ -127,7 +127,7 @@ async fn everything(options: &Options) {
     }
     eprintln!("programs");
     for program in startup::programs(&options.programs).await {
-        let (middle, most) = (program.start_ms.median(), program.start_ms.at(1.0));
+        let (middle, most) = (program.start_ms.median(), program.start_ms.percentile(1.0));
         let figure = format!("{:.1} MB, {middle:.0} ms (at most {most:.0})", program.mb);
         page.row(&[&format!("{}: size, start to the first `/next`", program.name), &figure, ""]);
     }
@@ -158,7 +158,7 @@ async fn commits(page: &mut Page) {
 
 /// p50 and p99.
 fn both(sample: &stats::Sample) -> String {
-    format!("p50 {:.1} ms, p99 {:.1} ms", sample.median(), sample.at(0.99))
+    format!("p50 {:.1} ms, p99 {:.1} ms", sample.median(), sample.percentile(0.99))
 }
 
 async fn latencies(page: &mut Page) {
@@ -172,7 +172,7 @@ async fn latencies(page: &mut Page) {
     page.row(&["input → first partial", &partial, ""]);
     let met = l.answered.median() <= 120.0;
     page.row(&["input → answer's frame", &both(&l.answered), &goal(met, "p50 ≤ 120 ms")]);
-    let met = l.commit_to_frame.median() <= 60.0 && l.commit_to_frame.at(0.99) <= 150.0;
+    let met = l.commit_to_frame.median() <= 60.0 && l.commit_to_frame.percentile(0.99) <= 150.0;
     page.row(&[
         "answer's commit → its frame",
         &both(&l.commit_to_frame),

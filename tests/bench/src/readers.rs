@@ -33,7 +33,7 @@ pub struct Readers {
 /// Readers without partials, evenly over the sessions. Nobody answers: only what readers cost is measured.
 pub async fn readers(readers: usize, sessions: usize) -> Readers {
     let local = Local::start(&["--no-worker"]).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     let mut paths = Vec::new();
     for _ in 0..sessions {
         paths.push(keel.session().await);
@@ -43,11 +43,11 @@ pub async fn readers(readers: usize, sessions: usize) -> Readers {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = resident_kb(local.id());
-    let (tell, mut lags) = mpsc::unbounded_channel();
+    let (sender, mut lags) = mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for path in paths.iter().cycle().take(readers) {
         let stream = open(&keel, path).await;
-        tasks.push(tokio::spawn(follow(stream, tell.clone())));
+        tasks.push(tokio::spawn(follow(stream, sender.clone())));
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let kb_each = (resident_kb(local.id()) - before) / readers as f64;
@@ -76,7 +76,7 @@ async fn open(keel: &Keel, path: &str) -> Response {
 }
 
 /// Looks for `"ts":"…"` alone: a thousand readers that parse whole frames would be what is measured.
-async fn follow(mut stream: Response, tell: mpsc::UnboundedSender<f64>) {
+async fn follow(mut stream: Response, sender: mpsc::UnboundedSender<f64>) {
     const MARK: &str = "\"ts\":\"";
     let mut text = String::new();
     while let Ok(Some(bytes)) = stream.chunk().await {
@@ -85,7 +85,7 @@ async fn follow(mut stream: Response, tell: mpsc::UnboundedSender<f64>) {
         while let Some((frame, rest)) = text.split_once("\n\n") {
             if let Some((_, ts)) = frame.rsplit_once(MARK) {
                 let ts = ts.split('"').next().unwrap_or_default();
-                if tell.send(seen - read_ts(ts)).is_err() {
+                if sender.send(seen - read_ts(ts)).is_err() {
                     return;
                 }
             }

@@ -8,7 +8,7 @@ use keel_tests::local::Local;
 use keel_tests::{KEY, Keel};
 
 use crate::process::resident_kb;
-use crate::world::{World, answer, finished};
+use crate::world::{World, assistant_message, finished};
 
 /// Between two looks at the process's memory, in bytes of the stream.
 const LOOK: usize = 1 << 20;
@@ -34,14 +34,14 @@ pub async fn replay(events: usize) -> Replay {
         let w = World::over(&embedded).await;
         let (at, token, head) = w.running("long").await;
         let head = w.fill(&at, head, &token, events - 3).await;
-        let end = vec![answer("g", &[1]), finished()];
+        let end = vec![assistant_message("g", &[1]), finished()];
         let settled = w.ledger.settle(&at, Some(head), &token, Outcome::Succeeded, end, None).await;
         settled.expect("the store works").expect("it settles").head.ledger.seq.0 as usize
     };
     assert_eq!(last, events);
     let data = folder.path().to_str().expect("UTF-8");
     let local = Local::start_with(&["--data", data]).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     let mut stream = keel.raw_stream("/v1/sessions/long/events/stream?until=settled", None).await;
     let started = Instant::now();
     let (mut bytes, mut frames, mut looked, mut resident_mb) = (0, 0, 0, [0.0_f64; 3]);

@@ -37,8 +37,8 @@ impl Page {
             "least trips",
             "the least",
         ]);
-        for Line { name, told, least, rule } in lines {
-            let [w, r, t] = figures(*told);
+        for Line { name, measured, least, rule } in lines {
+            let [w, r, t] = figures(*measured);
             let [lw, lr, lt] = figures(*least);
             self.row(&[name, &w, &r, &t, &lw, &lr, &lt, rule]);
         }

@@ -14,7 +14,7 @@ use keel_ledger::SessionKey;
 use keel_ledger::plan::{Plan, plan};
 
 use crate::stats::Sample;
-use crate::world::{PREFIX, World, answer};
+use crate::world::{PREFIX, World, assistant_message};
 
 /// Turns that each of the two takes.
 const ROUNDS: usize = 9;
@@ -73,7 +73,7 @@ async fn through_ledger(w: &World, round: usize, sessions: usize, commits: usize
 
 /// What is committed, made before anybody looks at the clock, as the bare calls are.
 pub fn answers(commits: usize) -> Vec<NewEvent> {
-    (0..commits).map(|n| answer(&format!("g{n}"), &[])).collect()
+    (0..commits).map(|n| assistant_message(&format!("g{n}"), &[])).collect()
 }
 
 /// Commits one after the other.
@@ -123,11 +123,11 @@ pub fn prepare(
             id: id.clone(),
             lease: Some(token.clone()),
             lease_ms: 3_600_000,
-            events: vec![answer(&format!("g{n}"), &[])],
+            events: vec![assistant_message(&format!("g{n}"), &[])],
         };
-        let decision = keel_kernel::commit::decide(&head, SystemEnv.now(), &commit).expect("it is allowed");
-        calls.push((format!("{id}-0"), actions(plan(at, &head, &decision))));
-        head = decision.head;
+        let transition = keel_kernel::commit::decide(&head, SystemEnv.now(), &commit).expect("it is allowed");
+        calls.push((format!("{id}-0"), actions(plan(at, &head, &transition))));
+        head = transition.head;
     }
     calls
 }

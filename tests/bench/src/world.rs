@@ -119,7 +119,7 @@ fn payload(value: &Value) -> Payload {
 }
 
 /// A model's answer under a key of its own. About 300 bytes, as most events of a conversation are.
-pub fn answer(generation: &str, inputs: &[u64]) -> NewEvent {
+pub fn assistant_message(generation: &str, inputs: &[u64]) -> NewEvent {
     let text = "The quick brown fox jumps over the lazy dog. ".repeat(4);
     let value = json!({
         "content": [{ "type": "text", "text": text }], "stopReason": "end_turn", "inputSeqs": inputs,

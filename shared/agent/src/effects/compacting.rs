@@ -5,7 +5,7 @@ use serde_json::json;
 use super::generate::PartialPublisher;
 use super::{Attempt, Compaction, Ended, Interrupt, events};
 use crate::compact::{self, Cut};
-use crate::provider::{Answer, Message, Request, StopReason};
+use crate::provider::{Message, ModelAnswer, Request, StopReason};
 use crate::session_port::SessionPortError;
 
 /// How often a summary is asked for where the model finds its material too long; each time half as much.
@@ -70,7 +70,11 @@ impl Attempt<'_> {
         Ok(CompactionStep::GoOn)
     }
 
-    async fn summarise(&self, cut: &Cut, tries: u32) -> Result<Result<Answer, Interrupt>, SessionPortError> {
+    async fn summarise(
+        &self,
+        cut: &Cut,
+        tries: u32,
+    ) -> Result<Result<ModelAnswer, Interrupt>, SessionPortError> {
         let text = compact::bounded(&cut.conversation, &self.run.window, tries);
         let request = Request {
             model: self.run.model.clone(),
@@ -80,6 +84,6 @@ impl Attempt<'_> {
             attempt: self.run.attempt,
             generation_id: (self.ports.new_id)(),
         };
-        self.listen(request, &mut PartialPublisher::silent()).await
+        self.read_deltas(request, &mut PartialPublisher::silent()).await
     }
 }

@@ -5,7 +5,7 @@ use keel_kernel::{DedupeKey, KeyName, Kind, NewEvent, Payload, Seq};
 use serde_json::{Value, json};
 
 use super::{PartialAnswer, Ports, RunContext, Tally};
-use crate::provider::{Answer, Block, StopReason};
+use crate::provider::{Block, ModelAnswer, StopReason};
 use crate::tool::ToolOutput;
 
 /// The most of a text that goes into an event whole, in bytes as JSON spells it. What a payload may hold, with room for
@@ -99,7 +99,7 @@ pub(super) fn assistant(
     run: &RunContext,
     ports: &Ports<'_>,
     generation_id: &str,
-    answer: &Answer,
+    answer: &ModelAnswer,
     presented: &[Seq],
 ) -> Result<NewEvent, keel_kernel::Refusal> {
     let mut payload = json!({
@@ -123,7 +123,8 @@ pub(super) fn assistant(
 pub(super) fn aborted(run: &RunContext, ports: &Ports<'_>, partial_answer: &PartialAnswer) -> NewEvent {
     let text = format!("{}{}", partial_answer.text, if partial_answer.cut { CUT } else { "" });
     let content = if text.is_empty() { Vec::new() } else { vec![Block::Text { text }] };
-    let answer = Answer { content, stop_reason: StopReason::Aborted, ..Answer::failed("cancelled") };
+    let answer =
+        ModelAnswer { content, stop_reason: StopReason::Aborted, ..ModelAnswer::failed("cancelled") };
     assistant(run, ports, &partial_answer.generation_id, &answer, &partial_answer.presented)
         .expect("its text was made to fit")
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Attempt, Compaction, Concluded, Ended, Interrupt, PartialAnswer, events, interrupted};
 use crate::partials::Chunker;
-use crate::provider::{Answer, Block, Delta, Message, Request, StopReason};
+use crate::provider::{Block, Delta, Message, ModelAnswer, Request, StopReason};
 use crate::session_port::{Partial, SessionPortError};
 
 /// How a generation died whose owner was replaced.
@@ -74,7 +74,7 @@ impl Attempt<'_> {
     async fn commit_answer(
         &mut self,
         publisher: &PartialPublisher,
-        answer: &mut Answer,
+        answer: &mut ModelAnswer,
         presented: &[Seq],
     ) -> Result<Generated, SessionPortError> {
         let failed = matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
@@ -101,7 +101,7 @@ impl Attempt<'_> {
         if !failed {
             self.publish_end(publisher, "error").await;
         }
-        let answer = Answer::failed(format!("the answer was refused: {refused}"));
+        let answer = ModelAnswer::failed(format!("the answer was refused: {refused}"));
         let event = events::assistant(self.run, &self.ports, id, &answer, presented)
             .map_err(SessionPortError::Refused)?;
         let why = answer.error.unwrap_or_default();
@@ -114,7 +114,7 @@ impl Attempt<'_> {
         &self,
         event: NewEvent,
         generation_id: &str,
-        answer: &mut Answer,
+        answer: &mut ModelAnswer,
         presented: &[Seq],
     ) -> Result<(), SessionPortError> {
         match self.ports.session.commit(vec![event]).await {
@@ -137,8 +137,8 @@ impl Attempt<'_> {
         &mut self,
         request: Request,
         publisher: &mut PartialPublisher,
-    ) -> Result<Result<Answer, Interrupt>, SessionPortError> {
-        let end = match self.listen(request, publisher).await {
+    ) -> Result<Result<ModelAnswer, Interrupt>, SessionPortError> {
+        let end = match self.read_deltas(request, publisher).await {
             Err(SessionPortError::Lost) => {
                 self.publish_end(publisher, LOST).await;
                 return Err(SessionPortError::Lost);
@@ -159,11 +159,11 @@ impl Attempt<'_> {
         Ok(end)
     }
 
-    pub(super) async fn listen(
+    pub(super) async fn read_deltas(
         &self,
         request: Request,
         publisher: &mut PartialPublisher,
-    ) -> Result<Result<Answer, Interrupt>, SessionPortError> {
+    ) -> Result<Result<ModelAnswer, Interrupt>, SessionPortError> {
         let mut deltas = self.ports.provider.stream(request);
         let mut signals = self.signals.clone();
         let mut stop = Box::pin(interrupted(&mut signals));
@@ -177,14 +177,14 @@ impl Attempt<'_> {
                 }
                 delta = deltas.next() => match delta {
                     Some(Delta::Text(text)) => {
-                        let chunk = publisher.hear(&text);
+                        let chunk = publisher.push(&text);
                         self.publish(publisher, chunk).await?;
                     }
                     Some(Delta::Done(mut answer)) => {
                         answer.usage = answer.usage.bounded();
                         return Ok(Ok(answer));
                     }
-                    None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
+                    None => return Ok(Ok(ModelAnswer::failed("the model's stream ended in the middle"))),
                 },
             }
         }
@@ -198,12 +198,12 @@ impl Attempt<'_> {
         let Some(text) = chunk.filter(|_| !publisher.silent) else { return Ok(()) };
         let partial = Partial {
             generation_id: publisher.generation_id.clone(),
-            index: publisher.told,
+            index: publisher.published,
             text,
             dead: None,
         };
         match self.ports.session.partial(partial).await {
-            Ok(()) => publisher.told += 1,
+            Ok(()) => publisher.published += 1,
             Err(SessionPortError::Lost) => return Err(SessionPortError::Lost),
             Err(error @ (SessionPortError::Store(_) | SessionPortError::Refused(_))) => {
                 // R3a: after a hole nothing would be a prefix any more. The answer itself is not touched.
@@ -221,17 +221,20 @@ impl Attempt<'_> {
     async fn publish_end(&self, publisher: &PartialPublisher, dead: &'static str) {
         let partial = Partial {
             generation_id: publisher.generation_id.clone(),
-            index: publisher.told,
+            index: publisher.published,
             text: String::new(),
             dead: Some(dead),
         };
         if let Err(error) = self.ports.session.partial(partial).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "a generation died unheard");
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the end of a dead generation was not published"
+            );
         }
     }
 
     /// V2: models repeat ids (`call_0`); the session must not.
-    fn make_ids_unique(&self, answer: &mut Answer, generation_id: &str) {
+    fn make_ids_unique(&self, answer: &mut ModelAnswer, generation_id: &str) {
         let mut used: BTreeSet<String> = BTreeSet::new();
         for event in self.history.events() {
             if let Ok(Facts::Assistant(message)) = Facts::read(event.kind, &event.payload) {
@@ -258,14 +261,14 @@ impl Attempt<'_> {
     }
 }
 
-/// What was heard of a generation, and how much of it was told.
+/// The text of a generation so far, and how much of it was published as partials.
 pub(super) struct PartialPublisher {
     generation_id: String,
     started: Instant,
     chunker: Chunker,
     text: String,
     fitting: events::Fitting,
-    told: u32,
+    published: u32,
     silent: bool,
 }
 
@@ -282,20 +285,20 @@ impl PartialPublisher {
             chunker: Chunker::default(),
             text: String::new(),
             fitting: events::Fitting::text(),
-            told: 0,
+            published: 0,
             silent: false,
         }
     }
 
-    /// Takes a delta. What the ledger could not hold is not told either: R3a, it would not be a prefix of what is there.
-    fn hear(&mut self, text: &str) -> Option<String> {
+    /// Takes a delta; gives a chunk when one is full. R3a: text that has no room in the event is not published either.
+    fn push(&mut self, text: &str) -> Option<String> {
         let text = &self.fitting.take(text);
         self.text.push_str(text);
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.chunker.push(text, now)
     }
 
-    /// When the text at hand is to be told.
+    /// When the text at hand is to be published.
     fn due(&self) -> Instant {
         self.started + Duration::from_millis(self.chunker.due_ms().unwrap_or(0))
     }

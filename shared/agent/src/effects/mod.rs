@@ -91,7 +91,7 @@ pub enum Ended {
 ///
 /// # Errors
 /// [`SessionPortError::Store`] alone: the lease runs out, and a successor goes on.
-pub async fn answer(
+pub async fn answer_run(
     ports: Ports<'_>,
     run: &RunContext,
     signals: watch::Receiver<Signals>,
@@ -112,7 +112,7 @@ pub async fn answer(
             timings: Vec::new(),
         },
     };
-    match attempt.answer().await {
+    match attempt.run_to_end().await {
         Err(SessionPortError::Lost) => Ok(Ended::Lost),
         ended => ended,
     }
@@ -171,7 +171,7 @@ enum Interrupt {
 }
 
 impl Attempt<'_> {
-    async fn answer(&mut self) -> Result<Ended, SessionPortError> {
+    async fn run_to_end(&mut self) -> Result<Ended, SessionPortError> {
         loop {
             self.refresh().await?;
             let signals = *self.signals.borrow();
@@ -180,20 +180,20 @@ impl Attempt<'_> {
             }
             let transcript = self.history.transcript(self.run.watermark);
             let call_states = self.call_states(&transcript).await?;
-            let facts = AttemptState {
+            let state = AttemptState {
                 cancel: signals.cancel,
                 time: signals.time,
                 turns: self.tally.turns,
                 max_turns: self.run.max_turns,
                 exhausted: self.run.attempt > self.run.max_attempts,
-                spent: if transcript.open_calls.is_empty() {
+                budget_reached: if transcript.open_calls.is_empty() {
                     self.ports.waits.budget_reached().await?
                 } else {
                     None
                 },
                 compact: self.wants_compaction(&transcript),
             };
-            let interrupt = match next(&transcript, &facts, &call_states) {
+            let interrupt = match next(&transcript, &state, &call_states) {
                 Next::Abort => Some(Interrupt::Cancel),
                 Next::HandOver => Some(Interrupt::HandOver),
                 Next::Fail(why) => return self.fail(Vec::new(), why).await,
@@ -389,9 +389,9 @@ impl Attempt<'_> {
         &self,
         outcome: Outcome,
         events: Vec<NewEvent>,
-        at: Option<Seq>,
+        only_at: Option<Seq>,
     ) -> Result<SettleResult, SessionPortError> {
-        self.ports.session.settle(outcome, events, at).await
+        self.ports.session.settle(outcome, events, only_at).await
     }
 }
 

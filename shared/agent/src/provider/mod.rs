@@ -106,7 +106,7 @@ pub enum Delta {
     /// More text. All of it, joined, is a prefix of the last message's text (R3a).
     Text(String),
     /// The end.
-    Done(Answer),
+    Done(ModelAnswer),
 }
 
 /// Why a model stopped.
@@ -211,7 +211,7 @@ impl Usage {
 
 /// A model's last message of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct ModelAnswer {
     /// What it says.
     pub content: Vec<Block>,
     /// Why it stopped.
@@ -224,10 +224,10 @@ pub struct Answer {
     pub overflow: bool,
 }
 
-impl Answer {
+impl ModelAnswer {
     /// A failure.
-    pub fn failed(error: impl Into<String>) -> Answer {
-        Answer {
+    pub fn failed(error: impl Into<String>) -> ModelAnswer {
+        ModelAnswer {
             content: Vec::new(),
             stop_reason: StopReason::Error,
             usage: Usage::default(),
@@ -246,8 +246,8 @@ impl Answer {
     }
 
     /// A failure because the request was longer than the model's window.
-    pub fn overflowed(error: impl Into<String>) -> Answer {
-        Answer { overflow: true, ..Answer::failed(error) }
+    pub fn overflowed(error: impl Into<String>) -> ModelAnswer {
+        ModelAnswer { overflow: true, ..ModelAnswer::failed(error) }
     }
 }
 

@@ -41,7 +41,7 @@ struct Row {
 /// What the waiting of a session depends on.
 #[derive(Default)]
 pub(crate) struct Outside {
-    /// The standing of each call, by the tool's name; a tool that is not here is ready.
+    /// The state of each call, by the tool's name; a tool that is not here is ready.
     pub(crate) call_states: BTreeMap<String, CallState>,
     /// What was opened, and what was abandoned.
     pub(crate) opened: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Ledger {
     pub(crate) refuse_summaries: Mutex<bool>,
     /// R3: chunks from this index on do not reach the store.
     pub(crate) partials_fail_from: Mutex<Option<u32>>,
-    /// An owner was lost, or its store failed: what it was saying then may stay without an end (see
+    /// An owner was lost, or its store failed: a generation that it was streaming may stay without its last partial (see
     /// `r3a_a_fenced_owners_generation_says_that_it_died`).
     lost: Mutex<bool>,
     /// I6: the next owner commit is written, and its answer lost.
@@ -155,8 +155,8 @@ impl Ledger {
         }
     }
 
-    /// Says where the calls of a tool stand from now on.
-    pub(crate) fn stands(&self, tool: &str, call_state: CallState) {
+    /// Sets where the calls of a tool stand from now on.
+    pub(crate) fn set_call_state(&self, tool: &str, call_state: CallState) {
         locked(&self.outside).call_states.insert(tool.to_owned(), call_state);
         self.nudge();
     }
@@ -191,7 +191,7 @@ impl Ledger {
             compact: row.head.compact,
         };
         Owner {
-            session_port: MemoryDesk { ledger: self.clone(), token: token.clone() },
+            session_port: MemorySession { ledger: self.clone(), token: token.clone() },
             waits: MemoryWaits::new(self.clone(), token),
             context,
             signals: watch::Sender::default(),
@@ -316,7 +316,7 @@ impl Row {
 }
 
 /// The session as one owner sees it.
-pub(crate) struct MemoryDesk {
+pub(crate) struct MemorySession {
     ledger: Arc<Ledger>,
     token: LeaseToken,
 }
@@ -329,7 +329,7 @@ fn refused(refusal: Refusal) -> SessionPortError {
 }
 
 #[async_trait]
-impl SessionPort for MemoryDesk {
+impl SessionPort for MemorySession {
     async fn history(&self) -> Result<History, SessionPortError> {
         let row = locked(&self.ledger.row);
         let state = row.head.ledger.clone();
@@ -356,7 +356,7 @@ impl SessionPort for MemoryDesk {
         &self,
         outcome: Outcome,
         events: Vec<NewEvent>,
-        at: Option<Seq>,
+        only_at: Option<Seq>,
     ) -> Result<SettleResult, SessionPortError> {
         let hook = locked(&self.ledger.before_settle).pop_front();
         if let Some(hook) = hook {
@@ -371,7 +371,9 @@ impl SessionPort for MemoryDesk {
         let settle = Settle { id: self.ledger.commit_id(), token: self.token.clone(), outcome, events };
         match run::settle(&row.head, self.ledger.now(), &settle).map_err(refused)? {
             Settled::Before(status) => Ok(SettleResult::Settled(status)),
-            Settled::Now(_) if at.is_some_and(|at| at != row.head.ledger.seq) => Ok(SettleResult::Moved),
+            Settled::Now(_) if only_at.is_some_and(|seq| seq != row.head.ledger.seq) => {
+                Ok(SettleResult::Moved)
+            }
             Settled::Now(transition) => {
                 row.write(transition).map_err(refused)?;
                 Ok(SettleResult::Settled(row.head.run.status))
