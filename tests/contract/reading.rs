@@ -254,7 +254,7 @@ async fn r3_partials_of_an_owner_are_told_once_and_never_replayed() {
     let told = generations(&frames);
     assert_eq!(told["g1"], ("never".to_owned(), Some("out of time".to_owned())));
     assert_eq!(told["g2"], ("final".to_owned(), None));
-    // A reader that comes later hears of neither; what is committed it hears.
+    // A reader that comes later sees neither; it sees what is committed.
     let mut late = keel.stream(&path, None).await;
     keel.commit(&session, &lease, assistant_message("g2", "final", &[1])).await.ok(200);
     let first = late.next().await.unwrap();

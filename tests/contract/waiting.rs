@@ -149,7 +149,7 @@ async fn h2_a_stream_announces_a_decision_without_an_id() {
     keel.say(&session, &format!("!tool {tool} {{\"amount\":7}}")).await;
     let decision = announced(&mut stream).await;
     assert_eq!((&decision["toolName"], &decision["status"]), (&json!(tool), &json!("open")));
-    // A reader that comes later hears of it too.
+    // A reader that comes later sees it too.
     let mut late = keel.stream(&format!("{session}/events/stream?after=2"), None).await;
     assert_eq!(announced(&mut late).await, decision);
     answer_decision(&keel, &decision, json!({ "answer": "deny" })).await.ok(200);

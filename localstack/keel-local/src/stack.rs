@@ -125,7 +125,7 @@ fn routes(
         life: Duration::from_millis(options.stream_ms),
         idle_life: Duration::from_millis(options.stream_ms),
         bytes: usize::MAX,
-        look_live_ms: (500, 1_000), // commits are heard of; this is the backstop
+        look_live_ms: (500, 1_000), // commits notify the streams; polling is the backstop
         ..StreamConfig::default()
     };
     let owners = Owners { ledger: ledger.clone(), rows: rows.clone(), auth: auth.clone() };

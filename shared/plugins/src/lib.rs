@@ -28,18 +28,18 @@ pub(crate) const RESPONSE_MAX: usize = 1024 * 1024;
 /// Opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Where plugins are called from: one for a process.
+/// Calls plugins' tools. A process has one.
 pub struct PluginClient {
     client: reqwest::Client,
     egress: EgressPolicy,
     secrets: Arc<dyn Secrets>,
     lambda: Option<aws_sdk_lambda::Client>,
-    /// What MCP servers said they have, by tenant and address.
+    /// The tools that MCP servers listed, by tenant, address and secret.
     listed: Mutex<HashMap<String, (Instant, Vec<ToolSpec>)>>,
 }
 
 impl PluginClient {
-    /// A caller that may go as far as `reach`. Without a Lambda client, `lambda` plugins answer with an error.
+    /// A client that calls only where `egress` allows. Without a Lambda client, calls of `lambda` plugins give an error result.
     ///
     /// # Errors
     /// When the TLS stack cannot be set up.

@@ -89,16 +89,16 @@ async fn writes() -> Vec<Line> {
     line(
         "input that starts a run",
         cost(7.0, 0.5, 2.0),
-        "2 × (head + event + key) + 1 for the index of due runs; an eventual look at the head",
+        "2 × (head + event + key) + 1 for the index of due runs; an eventual read of the head",
     );
     w.input(&at, "second").await;
     line(
         "input into a live run",
         cost(6.0, 0.5, 2.0),
-        "2 × (head + event + key); an eventual look at the head",
+        "2 × (head + event + key); an eventual read of the head",
     );
     let (token, head) = w.claim(&at).await;
-    line("claim", cost(1.0, 0.5, 2.0), "1 write of the head; an eventual look at it");
+    line("claim", cost(1.0, 0.5, 2.0), "1 write of the head; an eventual read of it");
     let head = w.commit(&at, head, &token, vec![assistant_message("g1", &[])]).await;
     line("owner commit, 1 event with its key", cost(6.0, 0.0, 1.0), "2 × (head + event + key)");
     let eight = (0..8).map(|n| assistant_message(&format!("h{n}"), &[])).collect();
@@ -188,7 +188,7 @@ async fn page(w: &World, at: &SessionKey, after: Seq) -> usize {
 fn hours() -> Vec<Line> {
     let silent = |t| t;
     let talking = |_| 0;
-    let rule = "none, where commits are heard of; a function must ask";
+    let rule = "none in one process, where commits notify; a function must poll";
     let line = |name, live, silence: fn(u64) -> u64, queries| {
         let measured = hour(live, silence, queries);
         Line { name, measured, least: cost(0.0, 0.0, 0.0), rule }
@@ -197,7 +197,7 @@ fn hours() -> Vec<Line> {
         line("stream-hour, no run", false, silent, 1.0),
         line("stream-hour, a run live and silent", true, silent, 1.0),
         line("the same with partials", true, silent, 2.0),
-        line("stream-hour with partials, a run that says something at each look", true, talking, 2.0),
+        line("stream-hour with partials, a run with news at every poll", true, talking, 2.0),
     ]
 }
 
@@ -237,8 +237,8 @@ async fn partials() -> Vec<Line> {
     }
     let measured = measured(&w);
     let least = cost(measured.write.min(4.0), 0.0, measured.trips.min(4.0));
-    let rule = "a write a chunk; 3 KB in 4 writes, if nobody wanted to read along";
-    vec![Line { name: "token frames of an answer of 10 s, 50 tokens/s", measured, least, rule }]
+    let rule = "a write a chunk; 3 KB in 4 writes, if no reader had to see it grow";
+    vec![Line { name: "partials of an answer of 10 s, 50 tokens/s", measured, least, rule }]
 }
 
 async fn write_partial(w: &World, at: &SessionKey, epoch: Epoch, text: String) {

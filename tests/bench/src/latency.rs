@@ -19,7 +19,7 @@ const INPUTS: usize = 200;
 pub struct Latencies {
     /// The input's own answer came: it is in the ledger.
     pub accepted: Sample,
-    /// The first token frame was seen.
+    /// The first partial was seen.
     pub partial: Option<Sample>,
     /// How many answers had one.
     pub with_partial: usize,

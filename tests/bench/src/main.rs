@@ -90,13 +90,13 @@ async fn everything(options: &Options) {
     eprintln!("exact figures");
     page.part(
         "Units and round trips",
-        "Exact: what the store says of each call, and calls counted at the SDK's connector. A test holds them.",
+        "Exact: the units that the store reports for each call, and the calls counted at the SDK's connector. A test compares them.",
     );
     page.exact(&exact::lines().await);
     page.part(
         "Time, memory, instructions",
-        "As measured, on a machine that may have had other work, as its load tells: a time is then too long. Ratios are the \
-         middle of turns taken one after the other, so the load falls on both sides of them.",
+        "As measured. Where the load says that the machine had other work, times are too long. Ratios are the median of \
+         alternating rounds, so that such work slows both sides.",
     );
     page.head(&["measure", "figure", "goal"]);
     commits(&mut page).await;

@@ -26,7 +26,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// A context entry as a message. A call that was talked past gets an error result: providers insist on one.
+    /// A context entry as a message. A superseded call gets an error result, since providers demand a result for every call.
     pub fn of(entry: &Entry<'_>) -> Message {
         match entry {
             Entry::Summary(event) => Message::Summary(
