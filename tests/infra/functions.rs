@@ -111,7 +111,7 @@ fn every_function_is_watched() {
         assert_eq!(watched, functions, "{alarm}");
     }
     // What the functions count themselves is counted under the names that alarms and the dashboard ask for.
-    let metrics = file("shared/ledger/src/metric.rs");
+    let metrics = file("shared/env/src/metric.rs");
     let dashboard = text(&properties(&template, "Dashboard")["DashboardBody"]);
     for (alarm, metric) in [("FencedAlarm", "Fenced"), ("StreamErrorsAlarm", "StreamErrors")] {
         let alarm = properties(&template, alarm);
