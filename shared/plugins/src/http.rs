@@ -1,8 +1,8 @@
 //! A tool behind a POST, signed as Standard Webhooks.
 //!
 //! `{"type":"tool.call","tenant":…,"sessionId":…,"toolCallId":…,"tool":…,"arguments":{…}}` with `webhook-id`,
-//! `webhook-timestamp` and `webhook-signature`. The id is the call's, the same whenever it is made again. A 2xx answer is the result: JSON
-//! `{"output": text or any JSON, "isError"?}`, or plain text.
+//! `webhook-timestamp` and `webhook-signature`. The id is the call's: the same when the call is made again. A 2xx response
+//! is the result: JSON `{"output": text or any JSON, "isError"?}`, or plain text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use standardwebhooks::Webhook;
 
 use crate::{PluginClient, RESPONSE_MAX};
 
-/// A call as its receiver gets it. The tenant is told, for a receiver may serve several.
+/// A call as its receiver gets it. It names the tenant, since a receiver may serve several.
 pub(crate) fn body(at: &SessionKey, call: &ToolCall) -> String {
     let body = json!({
         "type": "tool.call",
@@ -88,17 +88,14 @@ impl PluginClient {
             Ok(Some(value)) => Ok(value),
             Ok(None) => Err(format!("there is no secret {name:?}")),
             Err(error) => {
-                tracing::warn!(
-                    tenant = %at.tenant, session = %at.session,
-                    error = &error as &dyn std::error::Error, "a secret could not be read"
-                );
+                tracing::warn!(error = &error as &dyn std::error::Error, "a secret could not be read");
                 Err(format!("the secret {name:?} could not be read"))
             }
         }
     }
 }
 
-/// What went wrong, without the address: a query may hold a key.
+/// What went wrong, without the address: its query may hold a key.
 fn failure_words(error: &reqwest::Error) -> String {
     let text = if error.is_timeout() {
         "it did not answer in time"
@@ -115,7 +112,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().ends_with("json"))
 }
 
-/// A JSON answer: `{output, isError?}`, or anything else, which is the output itself.
+/// A JSON response as an output: `{output, isError?}`, or any other JSON, which is the output itself.
 pub(crate) fn output_of(text: &str) -> ToolOutput {
     let Ok(value) = serde_json::from_str::<Value>(text) else {
         return ToolOutput::error("the tool's answer is not the JSON that it says it is");

@@ -1,4 +1,4 @@
-//! A tool that is a Lambda function, invoked and waited for. Who may be invoked is the role's to say.
+//! A tool that is a Lambda function: invoked, and its result awaited. The role says which functions may be invoked.
 
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
@@ -25,8 +25,8 @@ impl PluginClient {
             Err(error) => {
                 let error = error.into_service_error();
                 tracing::warn!(
-                    tenant = %at.tenant, session = %at.session,
-                    error = &error as &dyn std::error::Error, "a plugin's function was not invoked"
+                    error = &error as &dyn std::error::Error,
+                    "a plugin's Lambda function could not be invoked"
                 );
                 return ToolOutput::error("the tool could not be called: its function was not invoked");
             }

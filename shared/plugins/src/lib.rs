@@ -23,9 +23,9 @@ pub use keel_egress::{BadAddress, EgressPolicy};
 pub use schema::check_schema;
 pub use tools::PluginTools;
 
-/// The most that is read of a tool's answer, in bytes.
+/// The most that is read of a tool's response, in bytes.
 pub(crate) const RESPONSE_MAX: usize = 1024 * 1024;
-/// Opening a connection.
+/// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Calls plugins' tools. A process has one.
@@ -51,7 +51,7 @@ impl PluginClient {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy() // a proxy would resolve names out of our sight
+            .no_proxy() // a proxy would resolve names itself, unchecked
             .dns_resolver(Arc::new(Resolver(egress)))
             .build()?;
         Ok(Self { client, egress, secrets, lambda, listed: Mutex::default() })

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 use crate::{PluginClient, RESPONSE_MAX};
 
-/// How long a server's list of tools is believed.
+/// How long a server's list of tools is cached.
 const LISTED: Duration = Duration::from_secs(300);
-/// How long a server may take to say which tools it has.
+/// How long a server may take to connect, and to list its tools.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most tools of a server.
 const TOOLS_MAX: usize = 128;
@@ -45,13 +45,13 @@ impl PluginClient {
         let transport = StreamableHttpClientTransport::with_client(self.client.clone(), config);
         match timeout(SERVER_TIMEOUT, ().serve(transport)).await {
             Ok(Ok(connection)) => Ok(connection),
-            // Why is not told: it would name the address, whose query may hold a secret.
+            // The cause is left out: it would name the address, whose query may hold a secret.
             Ok(Err(_)) => Err("its server could not be reached, or speaks another protocol".to_owned()),
             Err(_) => Err("its server did not begin in time".to_owned()),
         }
     }
 
-    /// The tools of a server, as it says, with the policies that the tenant gave them.
+    /// The tools that a server lists, with the policies that the tenant set.
     pub(crate) async fn list(
         &self,
         at: &SessionKey,
@@ -114,7 +114,7 @@ pub(crate) async fn call(connection: &Connection, call: &ToolCall) -> ToolOutput
     }
 }
 
-/// What may be shown of a failure: the server's own words. The rest would name its address, whose query may hold a secret.
+/// What may be shown of a failure: the server's own message. Other errors name its address, whose query may hold a secret.
 fn shown_words(error: &rmcp::ServiceError) -> String {
     match error {
         rmcp::ServiceError::McpError(error) => error.message.to_string(),
@@ -123,7 +123,7 @@ fn shown_words(error: &rmcp::ServiceError) -> String {
     }
 }
 
-/// A block as the model can be shown it.
+/// A content block as text for the model.
 fn text(block: &ContentBlock) -> Option<String> {
     match serde_json::to_value(block).ok()? {
         Value::Object(block) => match block.get("type").and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! A decision as clients see it (H2): from the edge, and in a stream's frames.
+//! A decision as clients see it (H2): in the edge's responses, and in a stream's frames.
 
 use keel_kernel::Millis;
 use keel_kernel::decision::{Decision, DecisionState, Verdict};

@@ -1,6 +1,6 @@
 //! The one table of errors that a client can meet, as RFC 9457 problem details (V6).
 //!
-//! A code is for ever. What a 5xx was caused by is for the log, never for the client.
+//! A code never changes. The cause of a 5xx is written to the log and never sent to the client.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -32,11 +32,11 @@ pub enum Code {
     KeyNotAllowed,
     /// No credential, or none that is known.
     Unauthenticated,
-    /// The credential's scope does not reach.
+    /// The credential lacks the scope.
     Forbidden,
-    /// No such thing, or it is another tenant's.
+    /// There is no such thing, or it is another tenant's.
     NotFound,
-    /// The path is there, the method is not.
+    /// The path exists, but not with this method.
     MethodNotAllowed,
     /// C6.
     SessionClosed,
@@ -44,13 +44,13 @@ pub enum Code {
     ExternalSession,
     /// C: an external event for a native session.
     NativeSession,
-    /// The session id is taken by a session that was created otherwise.
+    /// The session id is taken by a session with another description.
     SessionExists,
     /// C2, S3.
     Fenced,
     /// S1.
     AlreadyFinished,
-    /// H2: the decision was answered otherwise.
+    /// H2: the decision was answered differently.
     DecisionTaken,
     /// H2: nobody answered in time.
     DecisionExpired,
@@ -66,7 +66,7 @@ pub enum Code {
     LimitReached,
     /// The session is busy; send the call again.
     Busy,
-    /// Something of ours failed; sending the call again is safe.
+    /// Keel failed; sending the call again is safe.
     Internal,
 }
 
@@ -143,7 +143,7 @@ impl Code {
     }
 }
 
-/// An error on its way to a client.
+/// An error as it is sent to a client.
 #[derive(Clone, Debug)]
 pub struct Problem {
     code: Code,
@@ -154,7 +154,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with a sentence about this occurrence.
+    /// A problem with a code and a sentence about this occurrence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), faults: Vec::new(), more: Map::new(), retry_after_s: None }
     }
@@ -171,12 +171,12 @@ impl Problem {
         Fault::new(pointer, detail).into()
     }
 
-    /// The session is not there, or another tenant's: alike to the byte (C3).
+    /// The session is missing, or another tenant's: the bytes are the same (C3).
     pub fn no_session() -> Self {
         Refusal::NotFound.into()
     }
 
-    /// Names a place.
+    /// Names a place that is at fault.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
