@@ -13,16 +13,16 @@ use crate::partials::Chunker;
 use crate::provider::{Block, Delta, Message, ModelAnswer, Request, StopReason};
 use crate::session_port::{Partial, SessionPortError};
 
-/// How a generation died whose owner was replaced.
+/// Why a generation ended whose owner was fenced.
 const LOST: &str = "lost";
 
-/// What became of a request.
+/// How a request ended.
 pub(super) enum Generated {
     /// The attempt is over.
     Ended(Ended),
     /// It is committed; decide again.
     GoOn,
-    /// It was stopped, having said this much.
+    /// It was stopped, with this much text.
     Interrupted(Interrupt, PartialAnswer),
 }
 
@@ -55,7 +55,7 @@ impl Attempt<'_> {
         };
         self.tally.usage.add(answer.usage);
         if answer.overflow && self.compaction != Compaction::Done {
-            // K: nothing of it is kept; the same request is made again of a shorter context.
+            // K3: nothing of it is committed; the request is made again with a shorter context.
             self.compaction = Compaction::Overflowed;
             self.ports.waits.spend(answer.usage).await;
             return Ok(Generated::GoOn);
@@ -97,7 +97,7 @@ impl Attempt<'_> {
             },
             Err(refusal) => refusal,
         };
-        // What the model said cannot stand in the ledger: the attempt failed, and says why (A3).
+        // The ledger refuses the answer: the attempt fails, with the reason (A3).
         if !failed {
             self.publish_end(publisher, "error").await;
         }
@@ -108,8 +108,8 @@ impl Attempt<'_> {
         self.fail(vec![event], &why).await.map(Generated::Ended)
     }
 
-    /// Commits a message with calls. An owner that does not know the whole ledger (K2) may not know every id in it: where
-    /// one was used, all get new ones (V2).
+    /// Commits a message with calls. An owner that does not read the whole ledger (K2) may not know every id in it: if one was
+    /// used before, all calls get new ids (V2).
     async fn commit_calls(
         &self,
         event: NewEvent,
@@ -132,7 +132,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Streams the request, handing its text on in chunks. R3a: whichever way it dies, its last partial says so.
+    /// Streams the request and publishes its text in chunks. R3a: if it ends without an answer, its last partial says so.
     async fn stream(
         &mut self,
         request: Request,
@@ -206,18 +206,18 @@ impl Attempt<'_> {
             Ok(()) => publisher.published += 1,
             Err(SessionPortError::Lost) => return Err(SessionPortError::Lost),
             Err(error @ (SessionPortError::Store(_) | SessionPortError::Refused(_))) => {
-                // R3a: after a hole nothing would be a prefix any more. The answer itself is not touched.
+                // R3a: behind a missing chunk the text would not be a prefix. The answer itself is not affected.
                 publisher.silent = true;
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a generation goes on without partials"
+                    "a partial could not be published; the generation goes on without partials"
                 );
             }
         }
         Ok(())
     }
 
-    /// R3a: a generation that dies says so with its last partial, as well as it can: readers find out anyhow.
+    /// R3a: publishes that a generation ended without an answer. If that fails, the stream finds out from the ledger.
     async fn publish_end(&self, publisher: &PartialPublisher, dead: &'static str) {
         let partial = Partial {
             generation_id: publisher.generation_id.clone(),
@@ -273,7 +273,7 @@ pub(super) struct PartialPublisher {
 }
 
 impl PartialPublisher {
-    /// For what nobody reads along.
+    /// Publishes nothing.
     pub(super) fn silent() -> Self {
         Self { silent: true, ..Self::new("") }
     }
@@ -298,7 +298,7 @@ impl PartialPublisher {
         self.chunker.push(text, now)
     }
 
-    /// When the text at hand is to be published.
+    /// When the collected text is to be published.
     fn due(&self) -> Instant {
         self.started + Duration::from_millis(self.chunker.due_ms().unwrap_or(0))
     }

@@ -1,6 +1,6 @@
-//! A model that does as it is told: deterministic, free, and scripted by the newest input's text.
+//! A model that follows a script: deterministic, free, and controlled by the newest input's text.
 //!
-//! Without a script it repeats what it newly heard. A script is one directive a line:
+//! Without a script it repeats what is new in the context. A script is one directive a line:
 //!
 //! | directive | does |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | `!limit` | stops at the token limit; calls before it are cut |
 //! | `!error TEXT` | fails |
 //! | `!fail N` | fails in the first N attempts |
-//! | `!overflow N` | fails where the request has more than N words, as one that is too long |
+//! | `!overflow N` | fails, as if the request were too long, if it has more than N words |
 //! | `!hang` | never ends |
 //! | `!then` | what follows is for the next turn |
 //!
-//! A turn past the last section tells what the tools said. Asked for a summary, it counts what it was given.
+//! In a turn past the last section it repeats the tools' results. Asked for a summary, it counts the words it was given.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -64,7 +64,7 @@ enum Step {
     Give(Delta),
 }
 
-/// What the model does about a request.
+/// The steps that answer a request.
 fn play(request: &Request) -> VecDeque<Step> {
     let messages = &request.messages;
     if request.system.as_deref() == Some(compact::INSTRUCTIONS) {
