@@ -30,7 +30,7 @@ pub struct BadConfig {
 
 /// The longest that one try of one call may take. The ledger tries again; the function's own limit is minutes away.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// Opening a connection.
+/// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// A function's clients and configuration.
@@ -92,17 +92,17 @@ impl Setup {
         )
     }
 
-    /// Credentials.
+    /// Checks credentials.
     pub fn auth(&self) -> Auth {
         Auth::new(self.dynamo.clone())
     }
 
-    /// A variable's text, which must be there.
+    /// A variable's text; it must be set.
     pub fn required(&self, name: &'static str) -> Result<String, BadConfig> {
         var(name).ok_or(BadConfig { name, problem: "is missing" })
     }
 
-    /// A variable's text, if it says something.
+    /// A variable's text, if it is set and not empty.
     pub fn text(&self, name: &'static str) -> Option<String> {
         var(name)
     }
@@ -112,7 +112,7 @@ impl Setup {
         matches!(var(name).as_deref(), Some("1" | "true"))
     }
 
-    /// A variable's number, or what it is when absent.
+    /// A variable's number; `absent` if it is not set.
     pub fn number(&self, name: &'static str, absent: u64) -> Result<u64, BadConfig> {
         match var(name) {
             None => Ok(absent),

@@ -1,4 +1,4 @@
-//! Anthropic's Messages.
+//! Anthropic's Messages API.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
 use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
-/// Where Anthropic is.
+/// The address of Anthropic's API.
 pub const URL: &str = "https://api.anthropic.com";
-/// The protocol's version.
+/// The API's version.
 const VERSION: &str = "2023-06-01";
 const NAME: &str = "anthropic";
 
-/// Anthropic's Messages at some address.
+/// Anthropic's Messages API at an address.
 pub struct Anthropic {
     /// Without a slash at its end.
     pub url: String,
@@ -24,7 +24,7 @@ pub struct Anthropic {
     pub key: SecretString,
     /// The model of sessions that name none.
     pub model: String,
-    /// The most tokens that an answer may have.
+    /// The most tokens of an answer.
     pub max_tokens: u32,
 }
 
@@ -73,7 +73,7 @@ impl Anthropic {
     }
 }
 
-/// The context: user and assistant take turns, and results stand before what a person says behind them.
+/// The context as messages: the roles alternate, and tool results come before the user's text that follows them.
 fn messages(context: &[Message], model: &str) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     for message in context {
@@ -90,14 +90,14 @@ fn messages(context: &[Message], model: &str) -> Vec<Value> {
             None => messages.push(json!({ "role": role, "content": blocks })),
         }
     }
-    // The next request begins with this one's context: what is read now may be read from the cache then.
+    // The next request begins with this context, so it is marked for the cache.
     if let Some(last) = messages.last_mut().and_then(|last| last["content"].as_array_mut()?.last_mut()) {
         last["cache_control"] = json!({ "type": "ephemeral" });
     }
     messages
 }
 
-/// What a person said, with the images that came with it before the words about them.
+/// The blocks of an input: its images, then its text.
 fn user_content(payload: &Value) -> Vec<Value> {
     let image = |image: &Image<'_>| {
         let source = match image {
@@ -117,7 +117,7 @@ fn result(payload: &Value) -> Value {
     json!({ "type": "tool_result", "tool_use_id": id, "content": text, "is_error": payload["isError"] == true })
 }
 
-/// What an assistant said. Thinking is for the model that thought it: its signature means nothing to another.
+/// The blocks of an assistant message. Thinking is sent only to the model that produced it: no other accepts its signature.
 fn assistant_content(payload: &Value, model: &str) -> Vec<Value> {
     let ours = payload["provider"] == NAME && payload["model"] == model;
     let block = |block: &Value| match block["type"].as_str()? {
@@ -225,7 +225,7 @@ impl Reader for Reading {
                     overflow: false,
                 });
             }
-            _ => {} // a ping, or what a later version says
+            _ => {} // a ping, or an event of a later version
         }
         Ok(StreamStep::Nothing)
     }

@@ -1,4 +1,4 @@
-//! Amazon Bedrock, by ConverseStream and the function's own role.
+//! Amazon Bedrock, by ConverseStream, with the function's own role.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::http::{Failure, pause};
 /// The provider's name, as the ledger shows it.
 pub const NAME: &str = "bedrock";
 
-/// A model of Bedrock's.
+/// A model on Bedrock.
 pub struct Bedrock {
     client: Client,
     model: String,
@@ -70,7 +70,7 @@ impl Provider for Bedrock {
                         match timeout(retry_policy.idle, answer.stream.recv()).await {
                             Err(_) => break Failure::transient("the stream stalled"),
                             Ok(Err(error)) => break failed(&error),
-                            // The last event is the usage, behind the end of the message.
+                            // The usage comes behind the end of the message, as the last event.
                             Ok(Ok(None)) if reading.stop.is_some() => {
                                 yield Delta::Done(reading.finish());
                                 return;
@@ -91,7 +91,7 @@ impl Provider for Bedrock {
                     yield Delta::Done(answer(failure.what));
                     return;
                 };
-                tracing::info!(provider = NAME, pause_ms = pause.as_millis(), why = %failure, "a model is asked again");
+                tracing::info!(provider = NAME, pause_ms = pause.as_millis(), why = %failure, "a request to a model failed and is sent again after a pause");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -139,7 +139,7 @@ async fn send(
     }
 }
 
-/// What went wrong. Its words are the service's own, shortened; no credential is among them.
+/// What went wrong, in the service's own words, shortened. They hold no credential.
 fn failed<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> Failure {
     let SdkError::ServiceError(service) = error else {
         return Failure::transient("the model could not be reached");
@@ -166,7 +166,7 @@ fn is_too_long(words: &str) -> bool {
         .any(|phrase| words.contains(phrase))
 }
 
-/// The context: user and assistant take turns, and results stand before what a person says behind them.
+/// The context as messages: the roles alternate, and tool results come before the user's text that follows them.
 fn messages(context: &[Message], model: &str) -> Result<Vec<BedrockMessage>, Failure> {
     let mut turns: Vec<(ConversationRole, Vec<ContentBlock>)> = Vec::new();
     for message in context {
@@ -184,7 +184,7 @@ fn messages(context: &[Message], model: &str) -> Result<Vec<BedrockMessage>, Fai
         }
     }
     turns.retain(|(_, blocks)| !blocks.is_empty());
-    // The next request begins with this one's context: what is read now may be read from the cache then.
+    // The next request begins with this context, so it is marked for the cache.
     if let (Some((_, last)), true) = (turns.last_mut(), model.contains("anthropic")) {
         let point = CachePointBlock::builder().r#type(CachePointType::Default).build();
         last.push(ContentBlock::CachePoint(
@@ -208,7 +208,7 @@ fn user_content(payload: &Value) -> Vec<ContentBlock> {
             let block = ImageBlock::builder().format(format).source(ImageSource::Bytes(Blob::new(bytes)));
             block.build().ok().map(ContentBlock::Image)
         }
-        // Bedrock fetches nothing: the model is told what it does not see.
+        // Bedrock does not fetch addresses: the model gets a note instead.
         Image::Url(url) => Some(ContentBlock::Text(format!("[an image at {url}, not shown]"))),
     };
     let mut blocks: Vec<ContentBlock> = images_of(payload).iter().filter_map(image).collect();
@@ -227,7 +227,7 @@ fn result(payload: &Value) -> Result<ContentBlock, Failure> {
         .map_err(|_| Failure::permanent("the request could not be made"))
 }
 
-/// What an assistant said. Thinking is for the model that thought it: its signature means nothing to another.
+/// The blocks of an assistant message. Thinking is sent only to the model that produced it: no other accepts its signature.
 fn assistant_content(payload: &Value, model: &str) -> Result<Vec<ContentBlock>, Failure> {
     let ours = payload["provider"] == NAME && payload["model"] == model;
     let unbuilt = |_| Failure::permanent("the request could not be made");
@@ -264,7 +264,7 @@ fn assistant_content(payload: &Value, model: &str) -> Result<Vec<ContentBlock>, 
     Ok(content)
 }
 
-/// JSON as the SDK has it.
+/// JSON as the SDK's document type.
 fn document(value: &Value) -> Document {
     match value {
         Value::Null => Document::Null,
@@ -291,7 +291,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes an event; gives the text that readers may see.
+    /// Takes an event; gives its text for readers, if it has any.
     fn read_event(&mut self, event: Event) -> Option<String> {
         match event {
             Event::ContentBlockStart(start) => {
@@ -352,7 +352,7 @@ impl Reading {
                 }
                 None
             }
-            _ => None, // the message's begin, a block's end, or what a later version says
+            _ => None, // the start of the message, the end of a block, or an event of a later version
         }
     }
 
@@ -401,7 +401,7 @@ impl Reading {
     }
 }
 
-/// A block's place, so that blocks stay in order.
+/// A block's index as a key, so that blocks stay in order.
 fn key(index: i32) -> String {
     format!("{index:05}")
 }

@@ -1,4 +1,4 @@
-//! One request to a model over HTTP: sent, tried again while that is harmless, streamed.
+//! One request to a model over HTTP: sent, streamed, and retried while no text of its answer has come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::RetryPolicy;
 use keel_egress::{EgressPolicy, Resolver};
 
-/// The most of a provider's own words that goes into the ledger, in characters.
+/// How much of a provider's error message goes into the ledger, in characters.
 const WORDS_MAX: usize = 500;
 
-/// A protocol: how a request is spelled, and what its stream says.
+/// A protocol: how a request is written, and how its stream is read.
 pub trait Wire: Send + Sync + 'static {
     /// Reads one stream.
     type Reader: Reader;
@@ -32,18 +32,18 @@ pub trait Wire: Send + Sync + 'static {
     fn reader(&self) -> Self::Reader;
 }
 
-/// What an event of a stream says.
+/// The meaning of one event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamStep {
     /// Text for readers.
     Text(String),
-    /// Something to remember.
+    /// Nothing for readers yet.
     Nothing,
     /// The answer is complete.
     End,
 }
 
-/// Puts an answer together from a stream's events.
+/// Assembles an answer from the events of a stream.
 pub trait Reader: Send {
     /// Takes an event.
     fn read_event(&mut self, event: &str, data: &str) -> Result<StreamStep, Failure>;
@@ -55,11 +55,11 @@ pub trait Reader: Send {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Failure {
-    /// What happened, fit for the ledger: no secret stands in it.
+    /// What happened, in words for the ledger, without secrets.
     pub what: String,
     /// Another try may succeed.
     pub is_transient: bool,
-    /// What the server asked to wait.
+    /// How long the server asked to wait.
     pub after: Option<Duration>,
     /// The request was longer than the model's window.
     pub overflow: bool,
@@ -77,7 +77,7 @@ impl Failure {
     }
 }
 
-/// The provider's own words in an error body, shortened.
+/// The provider's message in an error body, shortened.
 pub(crate) fn words(body: &Value) -> String {
     let error = &body["error"];
     let text = error["message"].as_str().or(error.as_str()).or(body["message"].as_str()).unwrap_or_default();
@@ -104,7 +104,7 @@ impl<W: Wire> Http<W> {
         let mut client = Client::builder()
             .connect_timeout(retry_policy.connect)
             .read_timeout(retry_policy.idle)
-            .redirect(reqwest::redirect::Policy::none()); // a key is sent to nobody but who was named
+            .redirect(reqwest::redirect::Policy::none()); // the key is sent only to the configured address
         if let Some(egress) = egress {
             client = client.no_proxy().dns_resolver(Arc::new(Resolver(egress)));
         }
@@ -161,7 +161,7 @@ impl<W: Wire> Provider for Http<W> {
                     yield Delta::Done(answer(failure.what));
                     return;
                 };
-                tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a model is asked again");
+                tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a request to a model failed and is sent again after a pause");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -182,7 +182,7 @@ pub(crate) fn pause<'a>(
     Some(failure.after.map_or(ours, |after| after.max(ours)))
 }
 
-/// The most of a refusal that is read, in bytes.
+/// How much of an error response is read, in bytes.
 const REFUSAL_MAX: usize = 64 * 1024;
 
 async fn send(request: RequestBuilder) -> Result<Response, Failure> {
@@ -216,7 +216,7 @@ async fn send(request: RequestBuilder) -> Result<Response, Failure> {
     Err(Failure { what, is_transient: is_transient && !overflow, after, overflow })
 }
 
-/// Whether a refusal says that the request is longer than the model's window. Servers agree on no code for it.
+/// Whether an error says that the request is longer than the model's window. There is no common code for it.
 fn is_overflow(status: StatusCode, body: &Value, words: &str) -> bool {
     if status == StatusCode::PAYLOAD_TOO_LARGE || body["error"]["code"] == "context_length_exceeded" {
         return true;

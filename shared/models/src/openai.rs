@@ -1,4 +1,4 @@
-//! Chat completions, as OpenAI speaks them and Ollama, vLLM, llama.cpp and many hosts after it.
+//! Chat completions: the API of OpenAI, and of Ollama, vLLM, llama.cpp and many hosts.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use crate::context::{Image, arguments, blocks_of, call_id, images_of, text_of};
 use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
-/// Where OpenAI is.
+/// The address of OpenAI's API.
 pub const URL: &str = "https://api.openai.com/v1";
 
-/// Chat completions at some address.
+/// Chat completions at an address.
 pub struct OpenAi {
     /// With its version, without a slash at its end: `http://127.0.0.1:11434/v1` is Ollama.
     pub url: String,
-    /// The API key; a server of one's own may need none.
+    /// The API key, if the server needs one.
     pub key: Option<SecretString>,
     /// The model of sessions that name none.
     pub model: String,
-    /// The most tokens of an answer; `None`: as many as the server gives.
+    /// The most tokens of an answer; `None`: the server's own limit.
     pub max_tokens: Option<u32>,
 }
 
@@ -63,7 +63,7 @@ impl OpenAi {
             "messages": messages,
         });
         if let Some(most) = self.max_tokens {
-            // The provider's own newer name; other servers know the older one.
+            // OpenAI has a newer name for it; other servers know the older one.
             let name = if self.url == URL { "max_completion_tokens" } else { "max_tokens" };
             body[name] = json!(most);
         }
@@ -93,7 +93,7 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// What a person said: a plain text, or parts where images came with it.
+/// The content of an input: a plain text, or parts if it has images.
 fn user_content(payload: &Value) -> Value {
     let images = images_of(payload);
     if images.is_empty() {
@@ -168,7 +168,7 @@ impl Reading {
         call.name.push_str(function["name"].as_str().unwrap_or_default());
         match &function["arguments"] {
             Value::String(json) => call.json.push_str(json),
-            Value::Object(_) => call.json = function["arguments"].to_string(), // some servers send them whole
+            Value::Object(_) => call.json = function["arguments"].to_string(), // some servers send them as an object
             _ => {}
         }
     }
