@@ -1,4 +1,4 @@
-//! SQS, as far as functions send to it.
+//! The part of SQS that functions call.
 
 use axum::Router;
 use axum::extract::State;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// A queue that keeps what comes.
+/// A queue that records its calls.
 pub(crate) struct Queue {
     pub(crate) url: String,
     calls: mpsc::UnboundedReceiver<(String, Value)>,

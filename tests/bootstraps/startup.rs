@@ -1,11 +1,11 @@
-//! Start-up: every program asks for its first invocation, with no address reachable but its Runtime API.
+//! Start-up: every program asks for its first invocation, although it can reach nothing but its Runtime API.
 
 use keel_tests::runtime::{PROGRAMS, programs, start_times};
 use serde_json::{Value, json};
 
 use crate::{QUARTER, World};
 
-/// Starts of each.
+/// How often each is started.
 const STARTS: usize = 20;
 
 #[tokio::test]

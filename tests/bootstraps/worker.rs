@@ -1,4 +1,5 @@
-//! The worker: SIGTERM hands its run over, its death costs an attempt, and a message that is no hint is given back.
+//! The worker: on SIGTERM it hands its run over, when it dies an attempt is counted, and a message that is not a hint goes back
+//! to the queue.
 
 use keel_tests::{assert_gap_free, kinds, of_kind};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ const NOTHING_FAILED: fn() -> Value = || json!({ "batchItemFailures": [] });
 #[tokio::test]
 async fn s5_a_terminated_environment_hands_its_run_over() {
     let mut world = World::new().await;
-    // One attempt is all it has: were the hand-over one, the run would be failed.
+    // Only one attempt is allowed: if the hand-over counted, the run would fail.
     let session = world.keel.session_with(json!({ "maxAttempts": 1 })).await;
     world.keel.say(&session, "!stream 5 5\n!tool echo {}\n!then\n!stream 20 100").await;
     let (mut first, mut api) = world.environment("keel-worker", &[]).await;
@@ -38,8 +39,7 @@ async fn s5_a_terminated_environment_hands_its_run_over() {
     assert_eq!((&settled["Stage"], &settled["Status"]), (&json!("test"), &json!("done")));
 }
 
-/// The poison that reads as a hint: whoever touches the run dies of it. Each death costs an attempt, and the last hint
-/// finds the budget spent.
+/// A hint for a run that kills every worker. Each death counts as an attempt, and the last hint finds no attempt left.
 #[tokio::test]
 async fn s_a_run_that_kills_every_worker_is_settled_failed() {
     let world = World::new().await;
@@ -48,7 +48,7 @@ async fn s_a_run_that_kills_every_worker_is_settled_failed() {
     let short = [("KEEL_LEASE_MS", "400")];
     for attempt in 1..=2 {
         let (worker, mut api) = world.environment("keel-worker", &short).await;
-        // A hint that comes while the dead one's lease still holds is dropped; the queue and the sweep send more.
+        // A hint that comes while the dead worker's lease still holds is dropped; the queue and the sweep send more.
         loop {
             let invocation = api.invoke(message("m", &hint(&session)), QUARTER);
             tokio::select! {
@@ -75,7 +75,7 @@ async fn s_a_run_that_kills_every_worker_is_settled_failed() {
     last.logged(|line| line.get("Takeovers").is_some()).await;
 }
 
-/// The poison that does not: it comes back until the queue gives up on it, and soon, for no waiting makes it better.
+/// A message that is not a hint comes back until the queue gives up on it. It comes back soon, since waiting does not help.
 #[tokio::test]
 async fn a_message_that_is_no_hint_is_given_back_alone_and_comes_again_soon() {
     let mut world = World::new().await;
@@ -116,7 +116,7 @@ async fn a_trace_goes_from_the_edge_through_the_message_into_the_workers_log() {
     let ended = worker.logged(|line| line["message"] == "an attempt ended").await;
     assert_eq!(ended["span"]["trace"], TRACE);
 
-    // One that is no trace is not carried on, and refuses nothing.
+    // An invalid `traceparent` is not continued, and the request is not refused.
     let input = request("POST", &format!("{session}/input"), &[("traceparent", "00-nonsense")], Some(&body));
     let (_edge, mut api) = world.environment("keel-edge", &[]).await;
     assert_eq!(api.invoke(input, QUARTER).reply().await["statusCode"], 201);

@@ -13,11 +13,11 @@ fn failed(generation: &str, stop_reason: &str, seqs: &[u64]) -> Value {
 async fn a1_an_answer_names_exactly_the_inputs_it_was_first_shown() {
     let keel = Keel::start().await;
     let session = keel.session().await;
-    // The turn behind a tool is shown no new input.
+    // The request after a tool result presents no new input.
     keel.say(&session, "!tool echo {\"x\":1}\n!then\n!say seen").await;
     keel.settled(&session).await;
     assert_eq!(input_seqs(&keel.events(&session).await), [&json!([1]), &json!([])]);
-    // Three inputs that no answer has seen, one of them new, are all named by the answer that sees them.
+    // Three inputs that no answer has named, one of them new, are all named by the answer to a request that presents them.
     let held = keel.say(&session, "!hang").await["seq"].clone();
     keel.until(&session, |row| row["run"]["status"] == "running").await;
     let queued = keel.say(&session, "wait").await["seq"].clone();
@@ -39,7 +39,7 @@ async fn a1_an_owner_names_unanswered_inputs_only() {
     let lease = keel.claim(&session, "me").await;
     keel.commit(&session, &lease, assistant_message("g1", "x", &[1])).await.ok(200);
     let before = keel.ledger(&session).await;
-    // Answered, an answer, not there.
+    // An input that is answered; an answer; a seq that does not exist.
     for seq in [1, 2, 9] {
         let problem = keel.commit(&session, &lease, assistant_message("g2", "x", &[seq])).await;
         assert_eq!(problem.refused(400, "invalid_payload", "/inputSeqs")["rule"], "A1");
@@ -72,7 +72,7 @@ async fn a2_only_a_completed_answer_that_names_an_input_answers_it() {
 async fn a3_a_failed_message_never_enters_the_context_and_a_turn_is_owed() {
     let keel = Keel::start().await;
     let session = keel.session().await;
-    // The model counts the answers it is shown: were the failed one among them, it would be at `second`.
+    // The model counts the answers in its context: if the failed one were among them, it would be at `second`.
     keel.say(&session, "!fail 1\n!say first\n!then\n!say second").await;
     let row = keel.settled(&session).await;
     assert_eq!((&row["run"]["status"], &row["run"]["attempts"]), (&json!("done"), &json!(2)));
@@ -110,7 +110,7 @@ async fn a3_an_owed_turn_is_seen_by_owners_and_starts_a_run() {
         (&head["owedTurn"], &head["openCalls"], &head["unanswered"]),
         (&json!(true), &json!([]), &json!([]))
     );
-    // A success that leaves a turn open is none.
+    // A success while a turn is owed is treated as a failure.
     assert_eq!(keel.settle(&session, &lease, "succeeded").await.ok(200)["run"]["status"], "failed");
     assert_eq!(keel.post(&format!("{session}/run"), json!({})).await.ok(200)["queued"], true);
     assert_eq!(keel.ask(&session, "me").await.ok(200)["head"]["owedTurn"], true);
@@ -165,7 +165,7 @@ async fn a5_pending_input_and_watermark_survive_a_takeover() {
     keel.say(&session, "one").await;
     let first = keel.claim(&session, "first").await;
     keel.say(&session, "two").await;
-    // The first owner says nothing more, and its lease runs out.
+    // The first owner sends nothing more, and its lease runs out.
     let id = session.rsplit('/').next().unwrap();
     let body = json!({ "owner": "second", "sessionId": id, "waitSeconds": 20 });
     let taken = loop {

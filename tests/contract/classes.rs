@@ -63,7 +63,7 @@ async fn c3_the_edge_takes_user_messages_only_and_hides_other_tenants_sessions()
         let event = json!({ "kind": kind, "payload": {} });
         keel.post(&format!("{session}/events"), event).await.refused(400, "kind_not_accepted", "/kind");
     }
-    // Missing and another tenant's: alike to the byte.
+    // A missing session and another tenant's: the same bytes.
     let other = keel.as_caller(&Keel::other_key());
     let id = [("x-request-id", "same")];
     for (method, path, body) in [

@@ -1,4 +1,4 @@
-//! V: a bad payload is permanent, so it is refused when it would be committed.
+//! V: a committed payload is permanent, so a bad one is refused before the commit.
 
 use keel_tests::{Keel, assistant_calls, assistant_message, result};
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ async fn v4_a_summary_has_a_status_and_counts_that_count() {
         (json!({ "status": "done", "toolTimings": {} }), "/toolTimings"),
         (json!({ "status": "done", "toolTimings": [{}, 1] }), "/toolTimings/1"),
     ];
-    let bad = bad.map(|(payload, at)| (json!({ "kind": "run.finished", "payload": payload }), at));
+    let bad = bad.map(|(payload, pointer)| (json!({ "kind": "run.finished", "payload": payload }), pointer));
     owner_is_refused(&keel, &session, &lease, "V4", &bad).await;
     for (event, pointer) in bad {
         let settle = json!({ "lease": lease, "outcome": "failed", "summary": event["payload"] });
@@ -185,7 +185,7 @@ async fn v5_an_external_event_names_its_backend_and_reference() {
     assert_eq!(keel.events(&session).await[0]["payload"], good);
 }
 
-/// V6: the calls around the ledger say which field and why, too.
+/// V6: calls that do not write to the ledger also say which field and why.
 #[tokio::test]
 async fn v6_every_refusal_names_the_field() {
     let keel = Keel::without_worker().await;

@@ -5,7 +5,7 @@ use keel_tests::{Keel, TIMEOUT, kinds, text};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A plugin of one tool that always asks. Whoever is asked says no, or the call fails: there is no such function.
+/// A plugin with one tool that always needs consent. Its function does not exist, so a call that is allowed fails.
 async fn asking_tool(keel: &Keel) -> String {
     let id = keel.session().await.rsplit('/').next().unwrap().to_owned();
     let tool = format!("pay-{id}");
@@ -108,22 +108,22 @@ async fn h3_many_decisions_are_open_at_once_and_each_call_does_as_it_is_told() {
     assert_eq!(open.len(), 3);
     open.sort_by_key(|decision| decision["arguments"]["amount"].as_u64());
     answer_decision(&keel, &open[0], json!({ "answer": "deny" })).await.ok(200);
-    // What an answer does not end waits on.
+    // The calls that were not answered go on waiting.
     waits(&keel, &session, "decision").await;
     answer_decision(&keel, &open[1], json!({ "answer": "edit", "arguments": {} })).await.ok(200);
     answer_decision(&keel, &open[2], json!({ "answer": "allow" })).await.ok(200);
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
     let events = keel.events(&session).await;
-    let said: Vec<String> = results(&events).into_iter().map(|(text, _)| text).collect();
-    assert_eq!(said.len(), 4);
-    assert!(said.iter().any(|text| text.contains("a person said no")), "{said:?}");
+    let texts: Vec<String> = results(&events).into_iter().map(|(text, _)| text).collect();
+    assert_eq!(texts.len(), 4);
+    assert!(texts.iter().any(|text| text.contains("a person said no")), "{texts:?}");
     assert!(
-        said.iter().any(|text| text.contains("\"amount\" is a required property")),
-        "edited, so its schema is checked: {said:?}"
+        texts.iter().any(|text| text.contains("\"amount\" is a required property")),
+        "edited, so its schema is checked: {texts:?}"
     );
     assert!(
-        said.iter().any(|text| text.contains("the tool could not be called")),
-        "allowed, so it was called: {said:?}"
+        texts.iter().any(|text| text.contains("the tool could not be called")),
+        "allowed, so it was called: {texts:?}"
     );
 }
 
@@ -238,17 +238,17 @@ async fn h4_another_agent_has_a_ledger_of_its_own_and_its_last_answer_is_the_res
 async fn h4_several_agents_work_at_once_and_none_goes_deeper_than_three() {
     let keel = Keel::start().await;
     let session = keel.session().await;
-    // Each level asks the next one, JSON in JSON.
+    // Each level calls the next one, with its script as JSON in JSON.
     let deeper = |task: &str| format!("!tool agent {}\n!then\n!say back", json!({ "task": task }));
     let script = deeper(&deeper(&deeper(&deeper("too deep"))));
     let two =
         format!("!tool agent {}\n{}", json!({ "task": "!say quick" }), script.split('\n').next().unwrap());
     keel.say(&session, &format!("{two}\n!then\n!say all back")).await;
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
-    let mut said: Vec<String> =
+    let mut texts: Vec<String> =
         results(&keel.events(&session).await).into_iter().map(|(text, _)| text).collect();
-    said.sort();
-    assert_eq!(said, ["back", "quick"]);
+    texts.sort();
+    assert_eq!(texts, ["back", "quick"]);
     let mut path = session;
     for depth in 1..=3 {
         let children = keel.get(&format!("{path}/subagents")).await.ok(200);
@@ -261,7 +261,7 @@ async fn h4_several_agents_work_at_once_and_none_goes_deeper_than_three() {
     assert!(refused[0].1 && refused[0].0.contains("3 deep"), "{refused:?}");
 }
 
-/// A session that waits for a child which never answers; and the child.
+/// A session that waits for a child that never answers, and the child.
 async fn with_a_child_at_work(keel: &Keel) -> (String, String) {
     let session = keel.session().await;
     keel.say(&session, "!tool agent {\"task\":\"!hang\"}").await;

@@ -1,4 +1,4 @@
-//! The cost table of the operator's manual rests on units that are measured.
+//! The cost table in docs/operations.md uses the measured units.
 
 use crate::template::file;
 

@@ -30,7 +30,7 @@ fn program() -> PathBuf {
 }
 
 impl Local {
-    /// Starts one in memory, with further arguments.
+    /// Starts one in memory, with these further arguments.
     pub async fn start(arguments: &[&str]) -> Local {
         Self::start_with(&[&["--memory"], arguments].concat()).await
     }
@@ -40,7 +40,7 @@ impl Local {
         Self::try_start(arguments).await.expect("it starts")
     }
 
-    /// The same, where its store may fail while it starts.
+    /// The same; `None` if it does not start, since its store may fail.
     pub async fn try_start(arguments: &[&str]) -> Option<Local> {
         let mut child = Command::new(program())
             .args(["--port", "0", "--backoff-ms", "20"])
@@ -61,7 +61,7 @@ impl Local {
             let line = lines.next_line().await.unwrap().expect("it says where its tables are");
             dynamodb = line.rsplit_once(" at ").map(|(_, address)| address.to_owned());
         }
-        // Its other lines are for people; without a reader the pipe would fill some day.
+        // Its other lines are read and dropped, so that the pipe does not fill.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Some(Local { child, base, dynamodb })
     }

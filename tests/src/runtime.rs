@@ -1,5 +1,5 @@
-//! Lambda's Runtime API and Extensions API, as far as a function's program uses them: it hands out invocations, and shows
-//! each answer as it comes, piece by piece.
+//! The parts of Lambda's Runtime API and Extensions API that a function's program uses. It hands out invocations, and shows
+//! each response piece by piece, as it comes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ struct Inner {
     extensions: Mutex<Vec<String>>,
 }
 
-/// What an answer brings.
+/// A part of a response.
 enum ReplyPart {
     /// Its headers.
     Begins(HeaderMap),
@@ -55,7 +55,7 @@ pub struct RuntimeApi {
 }
 
 impl RuntimeApi {
-    /// Starts it, without work.
+    /// Starts it, without invocations.
     pub async fn start() -> Self {
         let (invoke, invocations) = mpsc::unbounded_channel();
         let (sender, asked) = mpsc::unbounded_channel();
@@ -78,13 +78,13 @@ impl RuntimeApi {
         Self { address, inner, invoke, asked, sent: 0 }
     }
 
-    /// Waits until a program asks for its next invocation; when it did.
+    /// Waits until a program asks for its next invocation; the moment when it asked.
     pub async fn asked(&mut self) -> Instant {
         let asked = tokio::time::timeout(TIMEOUT, self.asked.recv()).await;
         asked.expect("it asks for work").expect("the API lives")
     }
 
-    /// Invokes with an event, as if so much time were given.
+    /// Invokes with an event and a deadline after `time`.
     pub fn invoke(&mut self, event: Value, time: Duration) -> Invocation {
         self.sent += 1;
         let id = format!("00000000-0000-4000-8000-{:012}", self.sent);
@@ -119,7 +119,7 @@ async fn response(State(api): State<Arc<Inner>>, At(id): At<String>, request: Re
     let _ = sender.send(ReplyPart::Begins(request.headers().clone()));
     let mut body: axum::body::BodyDataStream = request.into_body().into_data_stream();
     while let Some(piece) = body.next().await {
-        // A program that was killed breaks its answer off.
+        // The response of a program that is killed breaks off.
         let Ok(piece) = piece else { break };
         let _ = sender.send(ReplyPart::Piece(piece));
     }
@@ -249,7 +249,7 @@ impl Bootstrap {
         tokio::time::timeout(TIMEOUT, self.child.wait()).await.expect("it ends").unwrap().success()
     }
 
-    /// Waits for a line of its log, or a metric, that is as wanted.
+    /// Waits for a line of its log, or a metric, that `wanted` accepts.
     pub async fn logged(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let line = tokio::time::timeout(TIMEOUT, self.lines.recv()).await.expect("it logs that");
@@ -272,7 +272,7 @@ fn read(from: impl AsyncRead + Unpin + Send + 'static, sender: mpsc::UnboundedSe
     });
 }
 
-/// How long a program takes from its start until it asks for its first invocation, so many times.
+/// How long a program takes from its start until it asks for its first invocation, measured `starts` times.
 pub async fn start_times(program: &Path, starts: usize) -> Vec<Duration> {
     let mut taken = Vec::new();
     for _ in 0..starts {

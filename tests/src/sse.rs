@@ -1,4 +1,4 @@
-//! A reader of streams that keeps every frame as it came. Reconnecting is the test's own: it is what is tested.
+//! A reader of streams that gives every frame as it came. It does not reconnect: tests do that themselves.
 
 use eventsource_stream::{EventStream, Eventsource as _};
 use futures_util::StreamExt as _;

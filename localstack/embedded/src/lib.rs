@@ -58,7 +58,7 @@ impl Embedded {
     /// The store in the file at `path`, which is created with its folder where absent; [`Dispatch::Blocking`].
     ///
     /// Every commit reaches the disk before it is answered (WAL, full sync). The memory of `ClientRequestToken`s is
-    /// not in the file: across a restart only the items themselves tell what was written, as they do in DynamoDB once
+    /// not in the file: across a restart only the items themselves show what was written, as in DynamoDB once
     /// ten minutes have passed.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
@@ -107,7 +107,7 @@ impl Embedded {
         (response.status, response.body)
     }
 
-    /// Deletes what is past its time to live and tells how many items that were. The store never does so by itself;
+    /// Deletes the items that are past their time to live; how many there were. The store never does so by itself;
     /// DynamoDB does within days, so no reader may count on it.
     pub async fn sweep_expired(&self) -> Result<usize, SweepError> {
         let database = self.database.clone();

@@ -1,9 +1,10 @@
-//! What has one right figure: capacity units and round trips, beside the least that DynamoDB's rules allow.
+//! The figures that do not vary: capacity units and round trips, beside the least that DynamoDB's rules allow.
 //!
 //! The rules: a write costs 1 WRU for each KB begun, twice that in a transaction, and 1 more for each change of an index
 //! entry. A strong read costs 1 RRU for each 4 KB begun, an eventual one half; a query adds its items up before it rounds,
-//! and gives at most 1 MB. What is not there still costs the smallest unit. The least is meant for the same promises:
-//! each event and each key an item of its own, put where nothing stands (L1, I2), in one write with the head (C2, S4).
+//! and gives at most 1 MB. Reading nothing costs the smallest unit. The least is
+//! the least for the same promises: each event and each key is an item of its own, put if absent (L1, I2), in one write with
+//! the head (C2, S4).
 
 use std::fmt;
 use std::time::Duration;
@@ -57,7 +58,7 @@ const REPLAYED: usize = 1_000;
 /// The page of a stream.
 const PAGE: usize = 100;
 
-/// Every line, each from a store of its own.
+/// Every line of the table.
 pub async fn lines() -> Vec<Line> {
     let mut lines = writes().await;
     lines.extend(partials().await);
@@ -73,7 +74,7 @@ fn measured(world: &World) -> Cost {
     cost(units.write, units.read, trips as f64)
 }
 
-/// Forgets what was needed to come here.
+/// Resets the meters after the preparation.
 fn forget(world: &World) {
     world.rows.meter().take();
     world.trips.take();
@@ -150,7 +151,7 @@ async fn reads() -> Vec<Line> {
         each(full_cost),
         "an eventual query rounds once: a page's bytes / 4 KB / 2",
     );
-    // The least of a replay is asked of the store itself: everything in one query.
+    // The least for a replay: everything in one query.
     w.ledger.events(&at, Seq::ZERO, REPLAYED, Consistency::Eventual).await.expect("it reads");
     let least = measured(&w);
     assert_eq!(least.trips, 1.0);
@@ -178,7 +179,7 @@ async fn reads() -> Vec<Line> {
     lines
 }
 
-/// What a stream asks after a position; how many events it got.
+/// A stream's query after a seq; how many events it got.
 async fn page(w: &World, at: &SessionKey, after: Seq) -> usize {
     w.ledger.events(at, after, PAGE, Consistency::Eventual).await.expect("it reads").events.len()
 }
@@ -220,7 +221,7 @@ const TOKEN: &str = "token ";
 const TOKEN_MS: u64 = 20;
 const ANSWER_MS: u64 = 10_000;
 
-/// What readers along cost an answer: the worker's own chunks.
+/// What the partials of an answer cost, in the worker's own chunks.
 async fn partials() -> Vec<Line> {
     let w = World::memory().await;
     let (at, token, _) = w.running("s").await;

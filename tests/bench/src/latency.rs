@@ -17,13 +17,13 @@ const INPUTS: usize = 200;
 /// Milliseconds since the input was sent, and since the answer's commit.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// The input's own answer came: it is in the ledger.
+    /// Until the input's response came: the input is in the ledger.
     pub accepted: Sample,
-    /// The first partial was seen.
+    /// Until the first partial was seen.
     pub partial: Option<Sample>,
-    /// How many answers had one.
+    /// How many answers had a partial.
     pub with_partial: usize,
-    /// The answer's frame was seen.
+    /// Until the answer's frame was seen.
     pub answered: Sample,
     /// From the moment in the answer's `ts`, which is taken right before its write, to its frame.
     pub commit_to_frame: Sample,

@@ -17,13 +17,13 @@ use keel_embedded::Dispatch;
 struct Options {
     #[command(subcommand)]
     only: Option<Only>,
-    /// Where the table goes.
+    /// The file that the table is written to.
     #[arg(long, default_value = "docs/performance.md")]
     out: PathBuf,
-    /// What stands behind the table in that file, kept from one writing to the next.
+    /// The file with the text behind the table.
     #[arg(long, default_value = "tests/bench/notes.md")]
     notes: PathBuf,
-    /// The folder of the functions' programs.
+    /// The folder with the functions' programs.
     #[arg(long, default_value = "target/release")]
     programs: PathBuf,
     /// Readers of one process.
@@ -34,7 +34,7 @@ struct Options {
     replayed: usize,
 }
 
-/// What callgrind counts: nothing but this many commits behind the same start.
+/// What runs under callgrind: this many commits after the same start.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Only {
     /// Through the ledger.
@@ -69,7 +69,7 @@ async fn count(only: Only) {
     let w = World::memory().await;
     let (at, token, head) = w.running("s").await;
     match only {
-        // What is sent is made outside of what the difference of two runs holds: always for the larger of them.
+        // Both runs prepare the events of the larger one, so that the difference of the two holds only commits.
         Only::Commits { commits } => {
             let mut events = throughput::answers(instructions::MANY);
             events.truncate(commits);

@@ -1,4 +1,4 @@
-//! Many readers of one process: what each weighs, and how far behind the last of them is.
+//! Many readers of one process: the memory and processor time of each, and how far they lag.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::stats::Sample;
 
 /// Inputs that the readers wait for.
 const INPUTS: usize = 20;
-/// How long the readers are left alone, to see what that costs.
+/// How long the readers are idle, to measure what that costs.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Many readers.
@@ -30,7 +30,7 @@ pub struct Readers {
     pub lag: Sample,
 }
 
-/// Readers without partials, evenly over the sessions. Nobody answers: only what readers cost is measured.
+/// Readers without partials, spread evenly over the sessions. There is no worker: only the readers' cost is measured.
 pub async fn readers(readers: usize, sessions: usize) -> Readers {
     let local = Local::start(&["--no-worker"]).await;
     let keel = Keel::connect(&local.base, KEY);
@@ -39,7 +39,7 @@ pub async fn readers(readers: usize, sessions: usize) -> Readers {
         paths.push(keel.session().await);
     }
     for path in paths.iter().cycle().take(50) {
-        drop(open(&keel, path).await); // what the first requests set up is no reader's weight
+        drop(open(&keel, path).await); // what the first requests set up is not counted as a reader's memory
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = resident_kb(local.id());
@@ -75,7 +75,7 @@ async fn open(keel: &Keel, path: &str) -> Response {
     keel.raw_stream(&format!("{path}/events/stream"), None).await
 }
 
-/// Looks for `"ts":"…"` alone: a thousand readers that parse whole frames would be what is measured.
+/// Searches only for `"ts":"…"`: parsing whole frames for a thousand readers would distort the measurement.
 async fn follow(mut stream: Response, sender: mpsc::UnboundedSender<f64>) {
     const MARK: &str = "\"ts\":\"";
     let mut text = String::new();

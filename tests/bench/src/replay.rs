@@ -1,4 +1,4 @@
-//! A long session from its first event: how fast it comes, and that the process does not grow with it.
+//! A replay of a long session: how fast it is, and that the process's memory does not grow.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use keel_tests::{KEY, Keel};
 use crate::process::resident_kb;
 use crate::world::{World, assistant_message, finished};
 
-/// Between two looks at the process's memory, in bytes of the stream.
+/// How many bytes of the stream are read between two samples of the process's memory.
 const LOOK: usize = 1 << 20;
 
 /// A replay.
@@ -22,7 +22,7 @@ pub struct Replay {
     pub events_each_second: f64,
     /// Megabytes of frames each second.
     pub mb_each_second: f64,
-    /// The most memory in the first tenth of the way, in the first half and in the second, in MB.
+    /// The most memory in the first tenth, the first half and the second half of the replay, in MB.
     pub resident_mb: [f64; 3],
 }
 

@@ -1,4 +1,4 @@
-//! What is said of many measurements.
+//! Medians and percentiles of measurements.
 
 /// Measurements, sorted.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ impl Sample {
         self.0[place.clamp(1, self.0.len()) - 1]
     }
 
-    /// The middle one.
+    /// The median.
     pub fn median(&self) -> f64 {
         self.percentile(0.5)
     }

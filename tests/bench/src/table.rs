@@ -14,7 +14,7 @@ impl Page {
         let _ = write!(self.0, "\n## {headline}\n\n{sentence}\n\n");
     }
 
-    /// A row; of the head too.
+    /// A row, or the head's row.
     pub fn row(&mut self, cells: &[&str]) {
         let _ = writeln!(self.0, "| {} |", cells.join(" | "));
     }

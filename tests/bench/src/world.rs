@@ -1,4 +1,4 @@
-//! A ledger over an embedded store, with what is measured of it.
+//! A ledger over an embedded store, with meters.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::counting::RoundTrips;
 
-/// The tables' names begin so, as keel-local's do: a store that is filled here can be served there.
+/// The prefix of the tables' names: that of keel-local, so that it can serve a store that is filled here.
 pub const PREFIX: &str = "keel-";
 /// The tenant of keel-local's own key.
 pub const TENANT: &str = "dev";
@@ -27,22 +27,22 @@ pub const TENANT: &str = "dev";
 pub struct World {
     /// The SDK's client of the store, for bare calls.
     pub client: Client,
-    /// The store's own verbs, and the meter of units.
+    /// The store's operations, and the meter of units.
     pub rows: Dynamo,
     /// The ledger.
     pub ledger: Ledger,
-    /// What left the SDK.
+    /// The round trips.
     pub trips: RoundTrips,
 }
 
 impl World {
-    /// A ledger over a store, whose tables are made.
+    /// A ledger over a store. Makes the tables.
     pub async fn over(embedded: &Embedded) -> Self {
         let trips = RoundTrips::default();
         let client = client_over(trips.counting(embedded.http_client()));
         tables::create_missing(&client, PREFIX).await.expect("the store takes the tables");
         let rows = Dynamo::new(client.clone(), Tables::with_prefix(PREFIX));
-        // Hints that nobody follows.
+        // Hints are dropped.
         let (hints, mut hinted) = LocalHints::channel();
         tokio::spawn(async move { while hinted.recv().await.is_some() {} });
         let config = LedgerConfig { lease_ms: 3_600_000, ..LedgerConfig::default() };
@@ -69,20 +69,20 @@ impl World {
         at
     }
 
-    /// Says something.
+    /// Commits an input.
     pub async fn input(&self, at: &SessionKey, request: &str) {
         let key = DedupeKey::parse(request).expect("visible ASCII");
         self.ledger.input(at, payload(&json!({ "text": request })), Some(key)).await.expect("an input");
     }
 
-    /// Takes the session's run.
+    /// Claims the session's run.
     pub async fn claim(&self, at: &SessionKey) -> (LeaseToken, Head) {
         let owner = OwnerId::parse("bench").expect("visible ASCII");
         let claimed = self.ledger.claim(at, &owner).await.expect("the store works").expect("it is pending");
         (claimed.token, claimed.head)
     }
 
-    /// A new session whose run is taken.
+    /// A new session whose run is claimed.
     pub async fn running(&self, id: &str) -> (SessionKey, LeaseToken, Head) {
         let at = self.session(id).await;
         self.input(&at, "first").await;
@@ -102,7 +102,7 @@ impl World {
         done.expect("the owner commits").head
     }
 
-    /// Commits this many events in the largest batches there are; the head afterwards.
+    /// Commits this many events in batches of the largest size; the head afterwards.
     pub async fn fill(&self, at: &SessionKey, mut head: Head, token: &LeaseToken, events: usize) -> Head {
         let mut left = events;
         while left > 0 {

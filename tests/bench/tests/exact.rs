@@ -1,4 +1,4 @@
-//! The figures that cannot vary may fall, and then the table is written anew; a rise is a bill that rose.
+//! The exact figures must not rise, since each is a cost. When one falls, `expected.txt` is updated.
 
 use keel_bench::exact;
 

@@ -14,7 +14,7 @@ use keel_embedded::{Dispatch, Embedded, client_over, tables};
 
 use crate::support::{get, item, key, n, put, s, step_head};
 
-/// Counts the requests, runs each and loses its answer: written, and nobody knows.
+/// Counts the requests, runs each and drops its answer, so that the caller does not know the outcome.
 #[derive(Clone, Debug)]
 struct LosesAnswers<Inner> {
     inner: Inner,

@@ -1,5 +1,5 @@
-//! What models and tools give may be of any size and any characters: it reaches the ledger, or the attempt says why not.
-//! It never takes the owner down.
+//! Models and tools may return texts of any size with any characters. Each reaches the ledger, or the attempt fails with the
+//! reason; none stops the owner.
 
 use async_trait::async_trait;
 use keel_agent::tool::{ToolOutput, ToolSpec};

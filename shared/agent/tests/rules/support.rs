@@ -38,7 +38,7 @@ struct Row {
     partials: Vec<Partial>,
 }
 
-/// What the waiting of a session depends on.
+/// What a session waits for.
 #[derive(Default)]
 pub(crate) struct Outside {
     /// The state of each call, by the tool's name; a tool that is not here is ready.
@@ -46,7 +46,7 @@ pub(crate) struct Outside {
     /// What was opened, and what was abandoned.
     pub(crate) opened: Vec<String>,
     pub(crate) abandoned: Vec<String>,
-    /// H5: the session may spend so many tokens.
+    /// H5: the tokens that the session may spend.
     pub(crate) budget: Option<u64>,
 }
 
@@ -147,7 +147,7 @@ impl Ledger {
         row.write(transition).expect("no keys");
     }
 
-    /// Something happened that the run may wait for.
+    /// Nudges the run.
     pub(crate) fn nudge(&self) {
         let row = &mut *locked(&self.row);
         if let Some(transition) = run::nudge(&row.head, self.now()) {
@@ -155,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// Sets where the calls of a tool stand from now on.
+    /// Sets the state of a tool's calls, and nudges the run.
     pub(crate) fn set_call_state(&self, tool: &str, call_state: CallState) {
         locked(&self.outside).call_states.insert(tool.to_owned(), call_state);
         self.nudge();

@@ -1,4 +1,4 @@
-//! An owner's attempt, and a record of what it asked and ran.
+//! An owner's attempt, and a record of its requests and tool calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::{MemorySession, MemoryWaits, locked};
 
-/// The fake, and what it was asked.
+/// The fake model, with a record of its requests.
 #[derive(Default)]
 pub(crate) struct Recording {
     requests: Mutex<Vec<Request>>,
@@ -123,12 +123,12 @@ impl Owner {
         ended
     }
 
-    /// Answers, with a store that never fails.
+    /// Answers the run, with a store that never fails.
     pub(crate) async fn answer_run(&self) -> Ended {
         self.try_answer_run().await.expect("the store does not fail")
     }
 
-    /// Answers, while something else happens after so many milliseconds.
+    /// Answers the run, and calls `happens` after `after_ms` milliseconds.
     pub(crate) async fn answer_run_and<T>(&self, after_ms: u64, happens: impl FnOnce() -> T) -> Ended {
         let other = async {
             sleep(Duration::from_millis(after_ms)).await;

@@ -1,4 +1,4 @@
-//! What a session waits for, as a test says.
+//! A `Waits` whose state the tests set.
 
 use std::sync::{Arc, Mutex};
 
