@@ -181,7 +181,7 @@ async fn r3_r3a_partials_of_the_worker_are_a_prefix_and_have_no_id() {
     assert_eq!(ids(&read), (1..=events.len() as u64).collect::<Vec<_>>());
     let answers = of_kind(&events, "assistant.message");
     let partials = generations(&read);
-    assert!(!partials.is_empty(), "something was told");
+    assert!(!partials.is_empty(), "there were partials");
     for (generation, (joined, dead)) in partials {
         let message = answers.iter().find(|answer| answer["payload"]["generationId"] == generation.as_str());
         assert!(text(message.expect("it was committed")).starts_with(&joined), "{joined:?}");
