@@ -1,5 +1,5 @@
-//! The functions' own programs against a Runtime API in the test, over a store of a `keel-local`: what their environment
-//! sees of them, and what a gateway that streams would.
+//! The functions' own programs against a Runtime API in the test, over the store of a `keel-local`: what Lambda and a streaming
+//! gateway see of them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use queue::Queue;
 
-/// What Lambda gives the worker.
+/// The time that Lambda gives the worker.
 const QUARTER: Duration = Duration::from_secs(900);
 
-/// A Keel whose runs its own worker leaves alone, and a queue: what functions have around them.
+/// What functions have around them: a Keel without a worker, and a queue.
 struct World {
     keel: Keel,
     local: Local,
@@ -30,7 +30,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let local = Local::start(&["--no-worker", "--dynamodb-port", "0", "--sweep-ms", "3600000"]).await;
-        Self { keel: Keel::at(&local.base, KEY), local, queue: Queue::start().await }
+        Self { keel: Keel::connect(&local.base, KEY), local, queue: Queue::start().await }
     }
 
     /// An environment of a function in this world.
@@ -47,7 +47,7 @@ impl World {
     }
 }
 
-/// The event of a request, as a REST API's gateway makes it.
+/// The event of a request, as a REST API sends it.
 fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Value {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
@@ -93,7 +93,7 @@ fn hint(session: &str) -> String {
     json!({ "tenant": "dev", "session": session.rsplit('/').next().unwrap() }).to_string()
 }
 
-/// A streamed answer's body, frame by frame as it is sent: behind its status and headers and eight zero bytes.
+/// The body of a streamed response, frame by frame as it is sent, behind its status, its headers and eight zero bytes.
 struct Frames {
     invocation: Invocation,
     bytes: Vec<u8>,
@@ -110,10 +110,10 @@ impl Frames {
 
     async fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
-            if let Some(at) = self.bytes.windows(end.len()).position(|window| window == end) {
-                let rest = self.bytes.split_off(at + end.len());
+            if let Some(length) = self.bytes.windows(end.len()).position(|window| window == end) {
+                let rest = self.bytes.split_off(length + end.len());
                 let mut whole = std::mem::replace(&mut self.bytes, rest);
-                whole.truncate(at);
+                whole.truncate(length);
                 return Some(whole);
             }
             self.bytes.extend_from_slice(&self.invocation.piece().await?);

@@ -1,16 +1,16 @@
-//! SQS, as far as functions send to it.
+//! The part of SQS that functions call.
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use keel_tests::PATIENCE;
+use keel_tests::TIMEOUT;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// A queue that keeps what comes.
+/// A queue that records its calls.
 pub(crate) struct Queue {
     pub(crate) url: String,
     calls: mpsc::UnboundedReceiver<(String, Value)>,
@@ -18,11 +18,11 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) async fn start() -> Self {
-        let (tell, calls) = mpsc::unbounded_channel();
+        let (sender, calls) = mpsc::unbounded_channel();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(
-            async move { axum::serve(listener, Router::new().fallback(call).with_state(tell)).await },
+            async move { axum::serve(listener, Router::new().fallback(call).with_state(sender)).await },
         );
         Self { url, calls }
     }
@@ -30,7 +30,7 @@ impl Queue {
     /// The next call of this name.
     pub(crate) async fn called(&mut self, name: &str) -> Value {
         loop {
-            let call = tokio::time::timeout(PATIENCE, self.calls.recv()).await.expect("it is called");
+            let call = tokio::time::timeout(TIMEOUT, self.calls.recv()).await.expect("it is called");
             let (called, call) = call.expect("the queue lives");
             if called == name {
                 return call;
@@ -46,7 +46,7 @@ impl Queue {
 }
 
 async fn call(
-    State(tell): State<mpsc::UnboundedSender<(String, Value)>>,
+    State(sender): State<mpsc::UnboundedSender<(String, Value)>>,
     headers: HeaderMap,
     call: Bytes,
 ) -> Response {
@@ -54,6 +54,6 @@ async fn call(
     let name = target.strip_prefix("AmazonSQS.").unwrap().to_owned();
     let call = serde_json::from_slice(&call).unwrap();
     let answer = json!({ "MessageId": "m", "MD5OfMessageBody": "unknown" });
-    let _ = tell.send((name, call));
+    let _ = sender.send((name, call));
     ([("content-type", "application/x-amz-json-1.0")], answer.to_string()).into_response()
 }

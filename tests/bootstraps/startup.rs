@@ -1,11 +1,11 @@
-//! Start-up: every program asks for its first invocation, with no address reachable but its Runtime API.
+//! Start-up: every program asks for its first invocation, although it can reach nothing but its Runtime API.
 
 use keel_tests::runtime::{PROGRAMS, programs, start_times};
 use serde_json::{Value, json};
 
 use crate::{QUARTER, World};
 
-/// Starts of each.
+/// How often each is started.
 const STARTS: usize = 20;
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn a_function_urls_request_is_understood() {
         },
         "isBase64Encoded": false,
     });
-    let answer = api.invoke(event, QUARTER).answer().await;
+    let answer = api.invoke(event, QUARTER).reply().await;
     assert_eq!(answer["statusCode"], 200, "{answer}");
     let body: Value = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
     assert_eq!(body["apiVersion"], "v1", "{body}");

@@ -1,4 +1,4 @@
-//! The stream: its frames come one by one, and SIGTERM ends it by its drain frame.
+//! The stream: its frames come one by one, and SIGTERM ends it with its drain frame.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{Frames, World, request};
 
-/// A stream that is open: its status and headers have come, and its first frame.
+/// Opens a stream and reads its status, its headers and its first frame.
 async fn open(
     world: &World,
     session: &str,
@@ -30,7 +30,7 @@ async fn next(frames: &mut Frames) -> Option<String> {
     }
 }
 
-/// No clock is asked: an event is committed only when the frame of the one before it has come.
+/// Without a clock: an event is committed only after the frame of the event before it has come.
 #[tokio::test]
 async fn r2_r6_frames_come_one_by_one_while_the_stream_is_open() {
     let world = World::new().await;

@@ -6,7 +6,7 @@ use std::fmt;
 use keel_tests::assert_gap_free;
 use serde_json::Value;
 
-use crate::traffic::Said;
+use crate::traffic::ClientRecord;
 
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -20,9 +20,9 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// L2, I2, I3, I6, I7, A2: no gap, one event per key where its client was told, one answer per input.
-    pub(crate) fn check(&mut self, said: &Said, events: &[Value]) {
-        let session = &said.session;
+    /// L2, I2, I3, I6, I7, A2: no gap, each key's event at the seq its client was given, one answer per input.
+    pub(crate) fn check(&mut self, record: &ClientRecord, events: &[Value]) {
+        let session = &record.session;
         assert_gap_free(events);
         let mut requests = BTreeMap::new();
         let mut results = BTreeSet::new();
@@ -59,18 +59,18 @@ impl Counts {
                 kind => panic!("{session}: {kind}"),
             }
         }
-        for (request, seq) in &said.told {
+        for (request, seq) in &record.acknowledged {
             assert_eq!(
                 requests.get(request.as_str()),
                 Some(seq),
-                "{session}: {request} is where it was told"
+                "{session}: {request} is at the acknowledged seq"
             );
         }
-        assert_eq!(requests.len(), said.told.len() + 1, "{session}: nothing came in that nobody said");
+        assert_eq!(requests.len(), record.acknowledged.len() + 1, "{session}: no input that no client sent");
         let inputs: BTreeSet<u64> = requests.values().copied().collect();
         assert!(inputs.iter().eq(answered.keys()), "{session}: each input has its answer");
         self.inputs += requests.len() as u64;
-        self.retries += said.retries;
+        self.retries += record.retries;
         self.events += events.len() as u64;
     }
 }

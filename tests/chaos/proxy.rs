@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use keel_tests::PATIENCE;
+use keel_tests::TIMEOUT;
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -21,7 +21,7 @@ pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// What goes wrong, and how often. The first rule that fires is the one.
+/// Which faults there are, and how often. The first rule that fires is applied.
 fn rules() -> Value {
     let rule = |probability: f64, fault: (&str, Value)| {
         let mut rule = json!({ "service": "dynamodb", "probability": probability });
@@ -39,7 +39,7 @@ fn rules() -> Value {
         "fields": { "CancellationReasons": [{ "Code": "TransactionConflict" }, { "Code": "None" }] },
     });
     json!([
-        rule(0.04, ("response", json!({ "abort_bytes": 0 }))), // carried out, and nobody hears of it
+        rule(0.04, ("response", json!({ "abort_bytes": 0 }))), // carried out, and the answer is lost
         rule(0.02, ("response", json!({ "truncate_frac": 0.5 }))),
         rule(0.03, ("reset", json!(true))),
         rule(0.03, ("error", json!({ "code": "ProvisionedThroughputExceededException" }))),
@@ -71,7 +71,7 @@ impl Proxy {
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        timeout(PATIENCE, healthy).await.expect("the proxy starts");
+        timeout(TIMEOUT, healthy).await.expect("the proxy starts");
         proxy
     }
 
@@ -83,20 +83,20 @@ impl Proxy {
         format!("{}/_microburst/{path}", self.url())
     }
 
-    /// From now on things go wrong.
+    /// From now on requests fail.
     pub(crate) async fn fail(&self) {
-        self.obey(&rules()).await;
+        self.set_rules(&rules()).await;
     }
 
-    async fn obey(&self, rules: &Value) {
+    async fn set_rules(&self, rules: &Value) {
         let answer = self.client.post(self.control("rules")).json(rules).send().await.unwrap();
         assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
     }
 
-    /// No more. What went wrong so far, by kind.
+    /// Ends the faults; how many there were, by rule.
     pub(crate) async fn heal(&self) -> Value {
         let stats: Value = self.client.get(self.control("stats")).send().await.unwrap().json().await.unwrap();
-        self.obey(&json!([])).await;
+        self.set_rules(&json!([])).await;
         json!([stats["requests"], stats["by_rule"]])
     }
 }

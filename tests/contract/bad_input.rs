@@ -1,13 +1,12 @@
-//! What comes in broken: each gets a problem document that names the place, and leaves the ledger byte for byte as it
-//! was.
+//! Malformed requests: each gets a problem document that names the place, and does not change a byte of the ledger.
 
-use keel_tests::{Answer, Keel};
+use keel_tests::{Keel, Reply};
 use reqwest::Method;
 use serde_json::json;
 
-/// Asserts a problem that names a place beginning with `pointer` (`""` is the whole body, named all the same).
+/// Asserts a problem that names a place beginning with `pointer` (`""` is the whole body).
 #[track_caller]
-fn named(answer: &Answer, status: u16, code: &str, pointer: &str) {
+fn named(answer: &Reply, status: u16, code: &str, pointer: &str) {
     let problem = answer.refused(status, code, "");
     let place = problem["errors"][0]["pointer"].as_str().unwrap_or_else(|| panic!("no place: {problem}"));
     assert!(place.starts_with(pointer) && (!pointer.is_empty() || place.is_empty()), "{place:?}: {problem}");
@@ -21,7 +20,7 @@ async fn session(keel: &Keel) -> String {
     session
 }
 
-/// Sends each body as an input, and within an event; both are refused alike.
+/// Sends each body as an input and inside an event; both are refused in the same way.
 async fn inputs_are_refused(bodies: &[(&str, u16, &str, &str)]) {
     let keel = Keel::without_worker().await;
     let session = session(&keel).await;
@@ -128,17 +127,17 @@ async fn v6_ids_that_could_break_a_key() {
         let created = keel.post("/v1/sessions", json!({ "sessionId": id })).await;
         named(&created, 400, "invalid_payload", "/sessionId");
     }
-    // In a path it is a session that is not there.
+    // In a path it is like the id of a missing session.
     for path in ["a%23b", "a..b", "..%2fx", "%00", "%ff", "a%20b"] {
         keel.get(&format!("/v1/sessions/{path}")).await.refused(404, "not_found", "");
         keel.get(&format!("/v1/sessions/{path}/events")).await.refused(404, "not_found", "");
     }
-    // A generation's id stands in the middle of a key.
+    // A generation's id is in the middle of a sort key.
     let lease = keel.claim(&session, "me").await;
     let partial = json!({ "lease": lease, "generationId": "a#b", "index": 0, "delta": "x" });
     named(&keel.post(&format!("{session}/partials"), partial).await, 400, "invalid_payload", "/generationId");
     assert_eq!(keel.ledger(&session).await, before);
-    // A request id stands last in its key: any visible ASCII is a name of its own there.
+    // A request id is at the end of its sort key, so it may be any visible ASCII.
     for id in ["a#b", "..", "a", "a#", "#"] {
         let body = json!({ "requestId": id, "text": "x" });
         assert_eq!(keel.post(&format!("{session}/input"), body).await.ok(201)["requestId"], id);
@@ -159,7 +158,7 @@ async fn v6_a_text_of_300_kib_and_a_body_of_2_mib() {
         named(&keel.post(&format!("{session}/events"), event).await, 413, "too_large", "");
     }
     assert_eq!(keel.ledger(&session).await, before);
-    // What is still allowed.
+    // A payload just below the limit is accepted.
     let most = json!({ "text": "x".repeat(256 * 1024 - 64) });
     keel.post(&format!("{session}/input"), most).await.ok(201);
 }

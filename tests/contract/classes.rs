@@ -1,6 +1,6 @@
 //! C: commit classes and fences.
 
-use keel_tests::{Keel, answer, kinds};
+use keel_tests::{Keel, assistant_message, kinds};
 use serde_json::json;
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn c1_a_token_on_an_edge_or_external_commit_is_an_error() {
             json!({ "kind": kind, "payload": { "backend": "b", "externalRef": "r" }, "requestId": "r" });
         keel.commit(&session, &lease, event).await.refused(400, "token_not_allowed", "/lease");
     }
-    let bare = json!({ "events": [answer("g", "x", &[1])] });
+    let bare = json!({ "events": [assistant_message("g", "x", &[1])] });
     keel.post(&format!("{session}/commits"), bare).await.refused(400, "token_required", "/lease");
     assert_eq!(keel.events(&session).await.len(), 1);
 }
@@ -38,7 +38,8 @@ async fn c2_a_stale_epoch_or_another_owner_writes_nothing() {
     let impostor = json!({ "owner": "first", "epoch": 2 });
     let future = json!({ "owner": "second", "epoch": 3 });
     for stale in [&first, &impostor, &future] {
-        let problem = keel.commit(&session, stale, answer("g", "x", &[1])).await.refused(409, "fenced", "");
+        let problem =
+            keel.commit(&session, stale, assistant_message("g", "x", &[1])).await.refused(409, "fenced", "");
         assert_eq!(problem["currentEpoch"], 2);
         for (path, body) in [
             ("lease/renew", json!({ "lease": stale })),
@@ -49,7 +50,7 @@ async fn c2_a_stale_epoch_or_another_owner_writes_nothing() {
         }
     }
     assert_eq!(keel.events(&session).await.len(), 1, "nothing was written");
-    keel.commit(&session, &second, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &second, assistant_message("g", "x", &[1])).await.ok(200);
 }
 
 #[tokio::test]
@@ -62,7 +63,7 @@ async fn c3_the_edge_takes_user_messages_only_and_hides_other_tenants_sessions()
         let event = json!({ "kind": kind, "payload": {} });
         keel.post(&format!("{session}/events"), event).await.refused(400, "kind_not_accepted", "/kind");
     }
-    // Missing and another tenant's: alike to the byte.
+    // A missing session and another tenant's: the same bytes.
     let other = keel.as_caller(&Keel::other_key());
     let id = [("x-request-id", "same")];
     for (method, path, body) in [
@@ -122,7 +123,7 @@ async fn c5_input_commits_while_an_owner_hands_over() {
     keel.post(&format!("{session}/lease/release"), json!({ "lease": first })).await.ok(200);
     keel.say(&session, "three").await;
     let second = keel.claim(&session, "second").await;
-    keel.commit(&session, &second, answer("g", "all", &[1, 2, 3])).await.ok(200);
+    keel.commit(&session, &second, assistant_message("g", "all", &[1, 2, 3])).await.ok(200);
     let row = keel.get(&session).await.ok(200);
     assert_eq!(row["unanswered"], json!([]));
 }
@@ -137,7 +138,7 @@ async fn c6_a_closed_session_refuses_every_commit() {
     assert_eq!(row["status"], "closed");
     keel.post(&format!("{session}/close"), json!({})).await.ok(200); // idempotent
     keel.post(&format!("{session}/input"), json!({ "text": "y" })).await.refused(409, "session_closed", "");
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.refused(409, "session_closed", "");
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.refused(409, "session_closed", "");
     let settle = json!({ "lease": lease, "outcome": "succeeded" });
     keel.post(&format!("{session}/settle"), settle).await.refused(409, "session_closed", "");
     keel.post(&format!("{session}/run"), json!({})).await.refused(409, "session_closed", "");

@@ -1,6 +1,6 @@
-//! D: when an input is heard.
+//! D: when an input enters the context.
 
-use keel_tests::{Keel, answer, asks, input_seqs, kinds, of_kind, result, text};
+use keel_tests::{Keel, assistant_calls, assistant_message, input_seqs, kinds, of_kind, result, text};
 use serde_json::{Value, json};
 
 async fn guide(keel: &Keel, session: &str, text: &str) -> Value {
@@ -31,7 +31,7 @@ async fn d2_queued_input_is_answered_by_the_next_run() {
     let keel = Keel::start().await;
     let session = keel.session().await;
     keel.say(&session, "!tool sleep {\"ms\":2000}\n!then\n!say one").await;
-    keel.wait_for_seq(&session, 2).await; // the tool is asked for
+    keel.wait_for_seq(&session, 2).await; // the call is committed
     let queued = keel.say(&session, "two").await;
     assert_eq!((&queued["delivery"], &queued["run"]["status"]), (&json!("queue"), &json!("running")));
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
@@ -48,11 +48,11 @@ async fn d2_queued_input_is_answered_by_the_next_run() {
     ];
     assert_eq!(kinds(&events), expected);
     assert_eq!(input_seqs(&events), [&json!([1]), &json!([]), &json!([3])]);
-    assert_eq!(text(&events[4]), "one", "the current run did not hear it");
+    assert_eq!(text(&events[4]), "one", "the current run did not present it");
     assert_eq!(text(&events[6]), "You said: two");
 }
 
-/// The same where nothing but the input commits between the claim and the settle.
+/// The same if nothing but the input is committed between the claim and the settle.
 #[tokio::test]
 async fn d2_s4_input_queued_during_a_stream_is_answered_by_the_next_run() {
     let keel = Keel::start().await;
@@ -72,7 +72,7 @@ async fn d3_guides_enter_the_run_one_per_request_behind_the_tool_results() {
     let keel = Keel::start().await;
     let session = keel.session().await;
     keel.say(&session, "!tool sleep {\"ms\":2000}\n!tool echo {}\n!then\n!say unguided").await;
-    keel.wait_for_seq(&session, 3).await; // the quick sibling's result; the slow one works
+    keel.wait_for_seq(&session, 3).await; // the quick call's result; the slow one still runs
     let guides = [guide(&keel, &session, "left").await, guide(&keel, &session, "right").await];
     assert!(guides.iter().all(|guide| guide["delivery"] == "guide"));
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
@@ -90,14 +90,14 @@ async fn d3_guides_enter_the_run_one_per_request_behind_the_tool_results() {
 async fn d4_a_guide_without_an_active_attempt_is_a_queue_and_the_answer_says_so() {
     let keel = Keel::without_worker().await;
     let session = keel.session().await;
-    // Idle, then pending: nobody works on it.
+    // Without a run, then with a pending one: no attempt is active.
     for expected in [1, 2] {
         let submitted = guide(&keel, &session, "x").await;
         assert_eq!((&submitted["seq"], &submitted["delivery"]), (&json!(expected), &json!("queue")));
     }
     let lease = keel.claim(&session, "me").await;
     assert_eq!(guide(&keel, &session, "x").await["delivery"], "guide");
-    keel.commit(&session, &lease, answer("g", "x", &[1, 2, 3])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1, 2, 3])).await.ok(200);
     keel.settle(&session, &lease, "succeeded").await.ok(200);
     assert_eq!(guide(&keel, &session, "x").await["delivery"], "queue", "the attempt is over");
     let events = keel.events(&session).await;
@@ -106,7 +106,7 @@ async fn d4_a_guide_without_an_active_attempt_is_a_queue_and_the_answer_says_so(
     assert_eq!(delivered, ["queue", "queue", "guide", "queue"]);
 }
 
-/// D4: the check and the write are one step. Whichever of the two comes first, the ledger says what was answered.
+/// D4: the check and the write are one step. Whether the settle or the guide comes first, the response agrees with the ledger.
 #[tokio::test]
 async fn d4_a_guide_that_races_the_settle_is_what_its_answer_says() {
     let keel = Keel::without_worker().await;
@@ -114,7 +114,7 @@ async fn d4_a_guide_that_races_the_settle_is_what_its_answer_says() {
         let session = keel.session().await;
         keel.say(&session, "x").await;
         let lease = keel.claim(&session, "me").await;
-        keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+        keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
         let (settled, guided) =
             tokio::join!(keel.settle(&session, &lease, "succeeded"), guide(&keel, &session, "y"));
         let settled = settled.ok(200);
@@ -122,7 +122,7 @@ async fn d4_a_guide_that_races_the_settle_is_what_its_answer_says() {
         let [finished, input] = ["run.finished", "user.message"]
             .map(|kind| of_kind(&events, kind).last().unwrap()["seq"].as_u64().unwrap());
         assert_eq!(events[input as usize - 1]["payload"]["delivery"], guided["delivery"]);
-        // Before the settle the attempt was active, and the settle saw the input (S4); after it, it was not.
+        // Before the settle the attempt was active, and the settle saw the input (S4); afterwards no attempt was active.
         let (delivery, status) = if input < finished { ("guide", "pending") } else { ("queue", "done") };
         assert_eq!(guided["delivery"], delivery);
         assert_eq!(settled["run"]["status"], status);
@@ -137,7 +137,7 @@ async fn d5_a_guide_that_comes_during_a_stream_is_not_among_what_its_answer_saw(
     let mut stream = keel.stream(&format!("{session}/events/stream?partials=1"), None).await;
     keel.say(&session, "!stream 40 50").await;
     while stream.next().await.expect("more frames").event != "partial" {}
-    let guided = guide(&keel, &session, "and this").await; // the request is on its way
+    let guided = guide(&keel, &session, "and this").await; // during the request
     assert_eq!(guided["delivery"], "guide");
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
     let events = keel.events(&session).await;
@@ -147,7 +147,7 @@ async fn d5_a_guide_that_comes_during_a_stream_is_not_among_what_its_answer_saw(
     assert!(text(&events[2]).ends_with("word39 "), "its stream was not interrupted (D3)");
 }
 
-/// D5: for an owner of its own too: it names what it saw, whatever came meanwhile.
+/// D5: an owner outside Keel also names what its request presented, whatever was committed meanwhile.
 #[tokio::test]
 async fn d5_an_owners_answer_names_its_snapshot() {
     let keel = Keel::without_worker().await;
@@ -155,7 +155,7 @@ async fn d5_an_owners_answer_names_its_snapshot() {
     keel.say(&session, "one").await;
     let lease = keel.claim(&session, "me").await;
     guide(&keel, &session, "two").await;
-    keel.commit(&session, &lease, asks("g1", &["c"], &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_calls("g1", &["c"], &[1])).await.ok(200);
     let head = keel.commit(&session, &lease, result("c")).await.ok(200)["head"].clone();
     assert_eq!(head["unanswered"], json!([2]));
 }

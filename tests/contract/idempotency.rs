@@ -1,6 +1,6 @@
 //! I: idempotency.
 
-use keel_tests::{Keel, answer};
+use keel_tests::{Keel, assistant_message};
 use reqwest::Method;
 use serde_json::json;
 
@@ -38,9 +38,9 @@ async fn i2_a_key_is_unique_per_session_and_name() {
         let submitted = keel.post(&format!("{session}/input"), body.clone()).await.ok(201);
         assert_eq!((&submitted["created"], &submitted["seq"]), (&json!(true), &json!(1)));
     }
-    // A client's requestId does not shut out a model's generationId or toolCallId.
+    // A client's requestId does not collide with a model's generationId or toolCallId.
     let lease = keel.claim(&one, "me").await;
-    let mut asks = answer("same", "x", &[1]);
+    let mut asks = assistant_message("same", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "same", "name": "t", "arguments": {} }]);
     keel.commit(&one, &lease, asks).await.ok(200);
     let result = json!({ "kind": "tool.result", "toolCallId": "same", "payload": { "toolCallId": "same" } });
@@ -83,7 +83,7 @@ async fn i3_the_header_is_an_alias_of_the_request_id() {
     assert_eq!(send("\"h1\"", r#"{"text":"x"}"#).await.ok(200)["created"], false);
     assert_eq!(send("h1", r#"{"text":"x","requestId":"h1"}"#).await.ok(200)["created"], false);
     send("h1", r#"{"text":"x","requestId":"h2"}"#).await.refused(400, "invalid_payload", "/requestId");
-    // Without either one is made and returned, and may be used to try again.
+    // Without a key one is made and returned; it may be used for a retry.
     let made = keel.say(&session, "y").await;
     let again = json!({ "text": "y", "requestId": made["requestId"] });
     assert_eq!(keel.post(&input, again).await.ok(200)["seq"], made["seq"]);
@@ -98,7 +98,7 @@ async fn i5_the_same_key_with_another_payload_is_a_conflict_that_names_its_holde
     keel.post(&input, json!({ "requestId": "r", "text": "a" })).await.ok(201);
     let other = keel.post(&input, json!({ "requestId": "r", "text": "b" })).await;
     assert_eq!(other.refused(422, "idempotency_conflict", "/requestId")["seq"], 2);
-    // A guide that was degraded matches its own retry, and not the queue it was degraded to.
+    // A guide that was degraded matches its retry as a guide, and not one as `queue`.
     let guide = json!({ "requestId": "g", "text": "a", "delivery": "guide" });
     assert_eq!(keel.post(&input, guide.clone()).await.ok(201)["delivery"], "queue");
     let again = keel.post(&input, guide).await.ok(200);
@@ -117,14 +117,14 @@ async fn i6_an_owner_may_send_every_commit_again() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
-    let mut asks = answer("g1", "x", &[1]);
+    let mut asks = assistant_message("g1", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "c1", "name": "t", "arguments": {} }]);
     let result = json!({ "kind": "tool.result", "toolCallId": "c1", "payload": { "toolCallId": "c1", "isError": false } });
     let batch = json!({ "lease": lease, "events": [asks, result, { "kind": "compaction", "payload": { "summary": "s" } }] });
     let commits = format!("{session}/commits");
     let first = keel.post(&commits, batch.clone()).await.ok(200);
     assert_eq!((&first["created"], &first["seqs"]), (&json!(true), &json!([2, 3, 4])));
-    // All of it is there already, the event without a key too.
+    // The whole batch is committed already, the event without a key included.
     let again = keel.post(&commits, batch).await.ok(200);
     assert_eq!((&again["created"], &again["seqs"]), (&json!(false), &json!([2, 3, 4])));
     let settle = json!({ "lease": lease, "outcome": "failed", "backoffMs": 0 });
@@ -132,8 +132,8 @@ async fn i6_an_owner_may_send_every_commit_again() {
     let settled_again = keel.post(&format!("{session}/settle"), settle).await.ok(200);
     assert_eq!((&settled["created"], &settled_again["created"]), (&json!(true), &json!(false)));
     assert_eq!(settled["run"], settled_again["run"]);
-    // Even when its lease is gone, an owner learns that its commit was carried out.
-    assert_eq!(keel.commit(&session, &lease, answer("g1", "other", &[1])).await.status, 422);
+    // Even without its lease an owner learns that its commit was written.
+    assert_eq!(keel.commit(&session, &lease, assistant_message("g1", "other", &[1])).await.status, 422);
     assert_eq!(keel.events(&session).await.len(), 5);
 }
 
@@ -143,13 +143,13 @@ async fn i7_one_result_per_call() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
-    let mut asks = answer("g1", "x", &[1]);
+    let mut asks = assistant_message("g1", "x", &[1]);
     asks["payload"]["content"] = json!([{ "type": "toolCall", "id": "c1", "name": "t", "arguments": {} }]);
     keel.commit(&session, &lease, asks).await.ok(200);
     let result = |text: &str| json!({ "kind": "tool.result", "toolCallId": "c1", "payload": { "toolCallId": "c1", "content": text } });
     assert_eq!(keel.commit(&session, &lease, result("1")).await.ok(200)["created"], true);
     assert_eq!(keel.commit(&session, &lease, result("1")).await.ok(200)["created"], false);
-    // A tool that ran twice and said something else the second time.
+    // A tool that ran twice, with another result the second time.
     keel.commit(&session, &lease, result("2")).await.refused(422, "idempotency_conflict", "/toolCallId");
     assert_eq!(keel.events(&session).await.len(), 3);
 }

@@ -17,7 +17,7 @@ async fn l2_l4_one_input_makes_three_events() {
     assert_eq!(events[1]["payload"]["stopReason"], "end_turn");
     assert_eq!(events[2]["payload"]["status"], "done");
     for event in &events {
-        // L4: four members; neither lease nor epoch, nor anything of how it was written.
+        // L4: four members, and nothing of the lease, the epoch or the commit.
         let members: Vec<&String> = event.as_object().unwrap().keys().collect();
         assert_eq!(members, ["kind", "payload", "seq", "ts"]);
         let text = event.to_string();
@@ -35,7 +35,7 @@ async fn l2_no_gap_and_no_duplicate_with_many_clients_at_once() {
             let mut seqs = Vec::new();
             for n in 0..10 {
                 let input = json!({ "requestId": format!("{client}.{n}"), "text": "x" });
-                seqs.push(keel.insist(&session, &input).await.0["seq"].as_u64().unwrap());
+                seqs.push(keel.send_until_accepted(&session, &input).await.0["seq"].as_u64().unwrap());
             }
             seqs
         })
@@ -50,10 +50,10 @@ async fn l2_no_gap_and_no_duplicate_with_many_clients_at_once() {
     seqs.sort_unstable();
     let inputs: Vec<u64> =
         events.iter().filter(|e| e["kind"] == "user.message").map(|e| e["seq"].as_u64().unwrap()).collect();
-    assert_eq!(seqs, inputs, "each acknowledged input is in the ledger, at the seq it was told");
+    assert_eq!(seqs, inputs, "each acknowledged input is in the ledger, at the seq in its response");
 }
 
-/// L1: there is no way to change what is written.
+/// L1: no call changes a committed event.
 #[tokio::test]
 async fn l1_no_route_updates_or_deletes_an_event() {
     let keel = Keel::start().await;
@@ -81,14 +81,14 @@ async fn l3_any_other_kind_is_refused() {
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
     keel.commit(&session, &lease, event).await.refused(400, "unknown_kind", "/kind");
-    // The reserved kinds are in the vocabulary, under their fence.
+    // The reserved kinds are accepted from an owner.
     for kind in ["run.started", "run.failed"] {
         keel.commit(&session, &lease, json!({ "kind": kind, "payload": {} })).await.ok(200);
     }
     assert_eq!(kinds(&keel.events(&session).await), ["user.message", "run.started", "run.failed"]);
 }
 
-/// L5: the row a client sees is what the ledger says.
+/// L5: the session's row agrees with the ledger.
 #[tokio::test]
 async fn l5_the_row_follows_from_the_ledger() {
     let keel = Keel::start().await;
@@ -101,7 +101,7 @@ async fn l5_the_row_follows_from_the_ledger() {
     assert_eq!(row["pendingInput"], true);
 }
 
-/// L4: a payload comes back as it went in, on a page, in a stream and to an owner.
+/// L4: a payload is returned as it was sent: on a page, in a stream and to an owner.
 #[tokio::test]
 async fn l4_a_payload_keeps_its_numbers_and_the_order_of_its_members() {
     let keel = Keel::without_worker().await;

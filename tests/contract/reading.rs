@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use keel_tests::sse::Frame;
-use keel_tests::{Keel, answer, kinds, of_kind, text};
+use keel_tests::{Keel, assistant_message, kinds, of_kind, text};
 use serde_json::{Value, json};
 
 /// Reads a stream's bytes until they hold `wanted`, or to their end.
@@ -11,7 +11,7 @@ async fn read_until(response: &mut reqwest::Response, wanted: &str) -> String {
     let mut bytes = Vec::new();
     loop {
         let chunk =
-            tokio::time::timeout(keel_tests::PATIENCE, response.chunk()).await.expect("bytes or the end");
+            tokio::time::timeout(keel_tests::TIMEOUT, response.chunk()).await.expect("bytes or the end");
         let Some(chunk) = chunk.unwrap() else { break };
         bytes.extend_from_slice(&chunk);
         if !wanted.is_empty() && String::from_utf8_lossy(&bytes).contains(wanted) {
@@ -25,7 +25,7 @@ fn ids(frames: &[Frame]) -> Vec<u64> {
     frames.iter().filter(|frame| frame.event == "message").map(|frame| frame.id.parse().unwrap()).collect()
 }
 
-/// A session with inputs that nobody answers.
+/// A session with inputs that no worker answers.
 async fn unanswered(keel: &Keel, count: usize) -> String {
     let session = keel.session().await;
     for n in 0..count {
@@ -34,7 +34,7 @@ async fn unanswered(keel: &Keel, count: usize) -> String {
     session
 }
 
-/// R3, R3a: what the partials of each generation say: the joined text, and why it died, if it did.
+/// R3, R3a: the partials of each generation: their text, joined, and why it ended without an answer, if it did.
 fn generations(frames: &[Frame]) -> BTreeMap<String, (String, Option<String>)> {
     let mut read: BTreeMap<String, (String, Option<String>)> = BTreeMap::new();
     let mut next: BTreeMap<String, u64> = BTreeMap::new();
@@ -43,9 +43,9 @@ fn generations(frames: &[Frame]) -> BTreeMap<String, (String, Option<String>)> {
         let expected = next.entry(id.clone()).or_default();
         assert_eq!(frame.data["index"], *expected, "in order, none missed");
         *expected += 1;
-        let (said, dead) = read.entry(id).or_default();
+        let (joined, dead) = read.entry(id).or_default();
         assert!(dead.is_none(), "nothing comes after its death");
-        said.push_str(frame.data["delta"].as_str().unwrap());
+        joined.push_str(frame.data["delta"].as_str().unwrap());
         *dead = frame.data["dead"].as_str().map(str::to_owned);
     }
     read
@@ -74,9 +74,9 @@ async fn r1_pages_are_in_order_and_say_how_to_go_on() {
         assert_eq!(seqs(&page), expected, "{query}");
         assert_eq!((&page["nextAfter"], &page["hasMore"]), (&json!(next), &json!(more)), "{query}");
     }
-    // Among others, only the kinds asked for.
+    // Only the kinds that were asked for.
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     keel.say(&session, "late").await;
     assert_eq!(seqs(&page("kinds=assistant.message").await), [6]);
     assert_eq!(page("kinds=assistant.message").await["nextAfter"], 7);
@@ -93,15 +93,15 @@ async fn r1_a_wait_holds_the_call_until_something_is_there() {
     assert_eq!(keel.say(&session, "come").await["seq"], 2);
     let page = held.await.unwrap();
     assert_eq!((&page["events"][0]["seq"], &page["nextAfter"]), (&json!(2), &json!(2)));
-    // It also waits for a kind, over events of others.
+    // It also waits for one kind, past events of other kinds.
     let held = tokio::spawn({
         let (keel, session) = (keel.clone(), session.clone());
         async move { keel.get(&format!("{session}/events?wait=20&kinds=assistant.message")).await.ok(200) }
     });
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1, 2])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1, 2])).await.ok(200);
     assert_eq!(held.await.unwrap()["events"][0]["seq"], 3);
-    // And ends by itself.
+    // And it ends by itself.
     let page = keel.get(&format!("{session}/events?after=3&wait=1")).await.ok(200);
     assert_eq!((&page["events"], &page["nextAfter"]), (&json!([]), &json!(3)));
 }
@@ -117,7 +117,7 @@ async fn r2_a_stream_resumes_where_it_is_told_and_last_event_id_wins() {
         ("", Some("3"), vec![4, 5]),
         ("?after=0", Some("4"), vec![5]),
         ("?after=4", Some("0"), vec![1, 2, 3, 4, 5]),
-        ("?after=3", Some(""), vec![4, 5]), // what a browser sends that has seen no id yet
+        ("?after=3", Some(""), vec![4, 5]), // what a browser sends before it has seen an id
     ] {
         let mut stream = keel.stream(&format!("{path}{query}"), last_event_id).await;
         let frames = stream.committed(expected.len()).await;
@@ -152,7 +152,7 @@ async fn r2_nothing_is_missed_or_repeated_across_many_reconnects() {
         let last = seen.last().map(u64::to_string);
         let mut stream = keel.stream(&format!("{session}/events/stream"), last.as_deref()).await;
         connections += 1;
-        // One more than the last time, and then the connection breaks.
+        // One frame more than the last time, then the connection breaks.
         seen.extend(ids(&stream.committed(1 + connections % 3).await));
     }
     writer.await.unwrap();
@@ -180,14 +180,14 @@ async fn r3_r3a_partials_of_the_worker_are_a_prefix_and_have_no_id() {
     let events = keel.events(&session).await;
     assert_eq!(ids(&read), (1..=events.len() as u64).collect::<Vec<_>>());
     let answers = of_kind(&events, "assistant.message");
-    let told = generations(&read);
-    assert!(!told.is_empty(), "something was told");
-    for (generation, (said, dead)) in told {
+    let partials = generations(&read);
+    assert!(!partials.is_empty(), "there were partials");
+    for (generation, (joined, dead)) in partials {
         let message = answers.iter().find(|answer| answer["payload"]["generationId"] == generation.as_str());
-        assert!(text(message.expect("it was committed")).starts_with(&said), "{said:?}");
+        assert!(text(message.expect("it was committed")).starts_with(&joined), "{joined:?}");
         assert_eq!(dead, None);
     }
-    // Raw: a partial's frame has no id of its own; a reader who did not ask gets none.
+    // As bytes: a partial's frame has no id, and a reader that did not ask for partials gets none.
     let raw = read_until(&mut raw, "run.finished").await;
     let partials: Vec<&str> = raw.split("\n\n").filter(|frame| frame.contains("event: partial")).collect();
     assert!(!partials.is_empty());
@@ -205,7 +205,7 @@ async fn r3a_a_generation_that_dies_says_so_last() {
     let keel = Keel::start().await;
     let session = keel.session_with(json!({ "maxAttempts": 1 })).await;
     let mut stream = keel.stream(&format!("{session}/events/stream?partials=1"), None).await;
-    for (script, said, why) in [
+    for (script, full_text, why) in [
         ("!stream 3 150\n!error no", "word0 word1 word2 ", "error"),
         ("!say so far\n!hang", "so far", "aborted"),
     ] {
@@ -219,10 +219,10 @@ async fn r3a_a_generation_that_dies_says_so_last() {
                 cancelled = true;
             }
         }
-        let told = generations(&frames);
-        assert_eq!(told.len(), 1);
-        let (prefix, dead) = told.values().next().unwrap();
-        assert!(said.starts_with(prefix), "{prefix:?}");
+        let partials = generations(&frames);
+        assert_eq!(partials.len(), 1);
+        let (prefix, dead) = partials.values().next().unwrap();
+        assert!(full_text.starts_with(prefix), "{prefix:?}");
         assert_eq!(dead.as_deref(), Some(why));
     }
 }
@@ -234,29 +234,29 @@ async fn r3_partials_of_an_owner_are_told_once_and_never_replayed() {
     let lease = keel.claim(&session, "me").await;
     let path = format!("{session}/events/stream?partials=1");
     let mut stream = keel.stream(&path, Some("1")).await;
-    let tell = async |generation: &str, index: u64, delta: &str, dead: Option<&str>| {
+    let publish = async |generation: &str, index: u64, delta: &str, dead: Option<&str>| {
         let mut body = json!({ "lease": lease, "generationId": generation, "index": index, "delta": delta });
         if let Some(dead) = dead {
             body["dead"] = json!(dead);
         }
         keel.post(&format!("{session}/partials"), body).await.ok(200);
     };
-    tell("g1", 0, "ne", None).await;
-    tell("g1", 1, "ver", None).await;
-    tell("g1", 1, "ver", None).await; // sent again
-    tell("g1", 2, "", Some("out of time")).await;
-    tell("g2", 0, "fi", None).await;
-    tell("g2", 1, "nal", None).await;
+    publish("g1", 0, "ne", None).await;
+    publish("g1", 1, "ver", None).await;
+    publish("g1", 1, "ver", None).await; // sent again
+    publish("g1", 2, "", Some("out of time")).await;
+    publish("g2", 0, "fi", None).await;
+    publish("g2", 1, "nal", None).await;
     let mut frames = Vec::new();
     while frames.len() < 5 {
         frames.push(stream.next().await.expect("more frames"));
     }
-    let told = generations(&frames);
-    assert_eq!(told["g1"], ("never".to_owned(), Some("out of time".to_owned())));
-    assert_eq!(told["g2"], ("final".to_owned(), None));
-    // A reader that comes later hears of neither; what is committed it hears.
+    let partials = generations(&frames);
+    assert_eq!(partials["g1"], ("never".to_owned(), Some("out of time".to_owned())));
+    assert_eq!(partials["g2"], ("final".to_owned(), None));
+    // A reader that comes later sees neither; it sees what is committed.
     let mut late = keel.stream(&path, None).await;
-    keel.commit(&session, &lease, answer("g2", "final", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g2", "final", &[1])).await.ok(200);
     let first = late.next().await.unwrap();
     let second = late.next().await.unwrap();
     assert_eq!((first.id.as_str(), second.id.as_str()), ("1", "2"));
@@ -266,7 +266,7 @@ async fn r3_partials_of_an_owner_are_told_once_and_never_replayed() {
     assert!(keel.ledger(&session).await.find("never").is_none());
 }
 
-/// R4, with streams as short as only a Keel of our own has them.
+/// R4, with streams so short that only a local Keel has them.
 #[tokio::test]
 async fn r4_a_stream_that_ends_drains_and_the_next_one_begins_at_cursor_plus_one() {
     if !Keel::is_ours() {
@@ -373,7 +373,7 @@ async fn r2_until_settled_a_stream_ends_when_nothing_runs() {
     assert_eq!(ids(&frames), [1, 2, 3, 4, 5]);
     let last = frames.last().unwrap();
     assert_eq!((last.event.as_str(), &last.data["status"]), ("settled", &json!("done")));
-    // Where nothing runs it ends at once.
+    // If no run is live it ends at once.
     let frames = keel.stream(&path, Some("4")).await.rest().await;
     assert_eq!((ids(&frames), frames.len()), (vec![5], 2));
 }

@@ -1,6 +1,6 @@
 //! Sessions: what a client creates, lists, describes and closes.
 
-use keel_tests::{Answer, Keel, answer};
+use keel_tests::{Keel, Reply, assistant_message};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ fn id(session: &str) -> &str {
 
 /// An id that no other test has, on a deployment that other tests use too.
 async fn fresh_id(keel: &Keel) -> String {
-    // A session that Keel named; the name with a tail is as good as new.
+    // The id of a session that Keel named, with a suffix, is not used elsewhere.
     format!("{}-x", id(&keel.session().await))
 }
 
-async fn patch(keel: &Keel, session: &str, if_match: Option<&str>, body: &Value) -> Answer {
+async fn patch(keel: &Keel, session: &str, if_match: Option<&str>, body: &Value) -> Reply {
     let headers: Vec<(&str, &str)> = if_match.map(|tag| ("if-match", tag)).into_iter().collect();
     keel.send(Method::PATCH, session, &headers, body.to_string().into()).await
 }
@@ -35,7 +35,7 @@ async fn i3_creating_the_same_session_again_returns_it() {
     assert_eq!((&created["status"], &created["run"]["status"]), (&json!("open"), &json!("idle")));
     assert_eq!((&created["seq"], &created["unanswered"]), (&json!(0), &json!([])));
     assert_eq!(created["run"]["maxAttempts"], 5);
-    // The same body, however it is written.
+    // The same body in another spelling.
     let members = body.to_string()[1..].replace("\"maxAttempts\":5,", "");
     let again = format!("{{ \"maxAttempts\" : 5, {members}");
     let again = keel.send(Method::POST, "/v1/sessions", &[], again.into()).await.ok(200);
@@ -46,7 +46,7 @@ async fn i3_creating_the_same_session_again_returns_it() {
     problem.refused(409, "session_exists", "/sessionId");
     let path = format!("/v1/sessions/{}", body["sessionId"].as_str().unwrap());
     assert_eq!(keel.get(&path).await.ok(200), created);
-    // Another tenant's session of that name is another session.
+    // Another tenant's session with the same id is another session.
     let other = keel.as_caller(&Keel::other_key());
     other.post("/v1/sessions", json!({ "sessionId": body["sessionId"] })).await.ok(201);
     assert_eq!(keel.get(&path).await.ok(200), created);
@@ -87,7 +87,7 @@ async fn the_list_is_newest_first_with_pages_and_a_filter() {
     }
     assert!(moments.is_sorted_by(|newer, older| newer >= older), "newest first: {moments:?}");
     assert!(created.iter().all(|id| listed.iter().filter(|listed| *listed == id).count() == 1), "each once");
-    // By status: of the session, or of its run.
+    // By status: the session's, or its run's.
     let closed = keel.session().await;
     keel.post(&format!("{closed}/close"), json!({})).await.ok(200);
     let pending = keel.session().await;
@@ -122,11 +122,11 @@ async fn a_description_changes_under_its_tag() {
     assert_ne!(first, second);
     let row = changed.ok(200);
     assert_eq!((&row["title"], &row["metadata"]), (&json!("two"), &json!({ "a": 1 })), "the rest stays");
-    // A tag that is no longer.
+    // A tag of an older revision.
     let stale = patch(&keel, &session, Some(&first), &json!({ "title": "three" })).await;
     assert_eq!(stale.refused(412, "precondition_failed", "")["etag"], second.as_str());
     assert_eq!(read().await.ok(200)["title"], "two");
-    // Events and runs do not change it; any tag will do; none is needed; null takes a member away.
+    // Events and runs do not change the tag; `*` matches any; none is needed; null removes a member.
     keel.say(&session, "x").await;
     patch(&keel, &session, Some(&second), &json!({ "model": "m" })).await.ok(200);
     patch(&keel, &session, Some("*"), &json!({ "system": "s" })).await.ok(200);
@@ -198,7 +198,7 @@ async fn a2_inputs_say_what_became_of_each() {
     keel.settle(&session, &lease, "failed").await.ok(200);
     assert_eq!(input(1).await["unanswered"], "failed_attempt");
     let lease = keel.claim(&session, "me").await;
-    let seqs = keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200)["seqs"].clone();
+    let seqs = keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200)["seqs"].clone();
     assert_eq!(input(1).await["answeredBy"], seqs[0]);
     assert_eq!(input(1).await.get("unanswered"), None);
     keel.post(&format!("{session}/cancel"), json!({})).await.ok(200);
@@ -211,7 +211,7 @@ async fn a3_run_queues_what_is_owed_and_nothing_else() {
     let keel = Keel::without_worker().await;
     let session = keel.session_with(json!({ "maxAttempts": 1 })).await;
     let run = async || keel.post(&format!("{session}/run"), json!({})).await.ok(200);
-    assert_eq!(run().await["queued"], false, "nothing was ever said");
+    assert_eq!(run().await["queued"], false, "there was no input");
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
     assert_eq!(run().await["queued"], false, "a run is live, and no other is queued");
@@ -219,7 +219,7 @@ async fn a3_run_queues_what_is_owed_and_nothing_else() {
     let queued = run().await;
     assert_eq!((&queued["queued"], &queued["run"]["status"]), (&json!(true), &json!("pending")));
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     keel.settle(&session, &lease, "succeeded").await.ok(200);
     assert_eq!(run().await["queued"], false, "all is answered");
 }
@@ -258,7 +258,7 @@ async fn c3_a_session_of_another_tenant_is_as_if_missing_to_the_byte() {
     for (path, body) in [
         ("lease/renew", json!({ "lease": lease })),
         ("lease/release", json!({ "lease": lease })),
-        ("commits", json!({ "lease": lease, "events": [answer("g", "x", &[1])] })),
+        ("commits", json!({ "lease": lease, "events": [assistant_message("g", "x", &[1])] })),
         ("partials", partial),
         ("settle", json!({ "lease": lease, "outcome": "succeeded" })),
         ("external-events", json!({ "backend": "b", "externalRef": "r", "requestId": "e" })),
@@ -272,7 +272,7 @@ async fn c3_a_session_of_another_tenant_is_as_if_missing_to_the_byte() {
         }
         assert_eq!(bodies[0].to_string(), bodies[1].to_string(), "{path}");
     }
-    // A claim by name finds nothing either.
+    // A claim that names the session finds nothing either.
     let theirs = other.ask(&session, "me").await;
     let missing = other.ask("/v1/sessions/no-such", "me").await;
     assert_eq!(theirs.status, missing.status);
@@ -280,14 +280,14 @@ async fn c3_a_session_of_another_tenant_is_as_if_missing_to_the_byte() {
     assert_eq!(keel.events(&session).await.len(), 1);
 }
 
-/// A model's context is a projection: what failed and what waits is left out, and the client can see why.
+/// The context is a projection: failed messages and waiting inputs are left out, and the client sees why.
 #[tokio::test]
 async fn l5_a3_d2_a_transcript_shows_what_the_next_request_presents_and_what_it_leaves_out() {
     let keel = Keel::without_worker().await;
     let session = keel.session().await;
     keel.say(&session, "one").await;
     let lease = keel.claim(&session, "me").await;
-    let mut failed = answer("g1", "no", &[1]);
+    let mut failed = assistant_message("g1", "no", &[1]);
     failed["payload"]["stopReason"] = json!("error");
     keel.commit(&session, &lease, failed).await.ok(200);
     keel.say(&session, "two").await; // queued: the run that was claimed before does not see it
@@ -299,7 +299,7 @@ async fn l5_a3_d2_a_transcript_shows_what_the_next_request_presents_and_what_it_
     assert_eq!((&shown["inputSeqs"], &shown["owedTurn"]), (&json!([1]), &json!(true)));
     assert_eq!(shown["leftOut"], json!([{ "seq": 2, "why": "failed" }, { "seq": 3, "why": "waiting" }]));
 
-    keel.commit(&session, &lease, answer("g2", "yes", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g2", "yes", &[1])).await.ok(200);
     keel.settle(&session, &lease, "succeeded").await.ok(200);
     let shown = keel.get(&format!("{session}/transcript")).await.ok(200);
     assert_eq!((seqs(&shown), &shown["inputSeqs"]), (vec![json!(1), json!(4), json!(3)], &json!([3])));

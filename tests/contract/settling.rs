@@ -1,9 +1,9 @@
 //! S: what a run becomes.
 
-use keel_tests::{Keel, answer, input_seqs, kinds, of_kind, text};
+use keel_tests::{Keel, assistant_message, input_seqs, kinds, of_kind, text};
 use serde_json::{Value, json};
 
-/// A session whose only input is being worked on; its path and the lease.
+/// A session with one input, whose run is claimed; its path and the lease.
 async fn claimed(keel: &Keel, max_attempts: u64) -> (String, Value) {
     let session = keel.session_with(json!({ "maxAttempts": max_attempts })).await;
     keel.say(&session, "x").await;
@@ -21,7 +21,7 @@ async fn s_cancelled_is_failed_and_later_input_answers_what_was_left() {
     let (session, lease) = claimed(&keel, 3).await;
     keel.post(&format!("{session}/cancel"), json!({})).await.ok(200);
     let renewed = keel.post(&format!("{session}/lease/renew"), json!({ "lease": lease })).await.ok(200);
-    assert_eq!(renewed["head"]["run"]["cancelRequested"], true, "the owner is told");
+    assert_eq!(renewed["head"]["run"]["cancelRequested"], true, "the owner sees it");
     assert_eq!(keel.settle(&session, &lease, "cancelled").await.ok(200)["run"]["status"], "failed");
     let row = keel.get(&session).await.ok(200);
     assert_eq!((&row["run"]["reason"], &row["unanswered"]), (&json!("cancelled"), &json!([1])));
@@ -39,7 +39,7 @@ async fn s_failed_with_budget_left_is_pending_and_tried_again() {
     assert_eq!(run(&keel, &session).await["attempts"], 1);
     let lease = keel.claim(&session, "me").await;
     assert_eq!(run(&keel, &session).await["attempts"], 2);
-    // And with the budget spent: failed.
+    // After the last attempt: failed.
     assert_eq!(keel.settle(&session, &lease, "failed").await.ok(200)["run"]["status"], "failed");
     let row = keel.get(&session).await.ok(200);
     assert_eq!((&row["run"]["reason"], &row["unanswered"]), (&json!("attempts_spent"), &json!([1])));
@@ -61,7 +61,7 @@ async fn s_success_with_newer_input_is_pending() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 1).await;
     keel.say(&session, "y").await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     assert_eq!(keel.settle(&session, &lease, "succeeded").await.ok(200)["run"]["status"], "pending");
     let head = keel.ask(&session, "me").await.ok(200)["head"].clone();
     assert_eq!((&head["unanswered"], &head["run"]["attempts"]), (&json!([2]), &json!(1)), "a run of its own");
@@ -71,7 +71,7 @@ async fn s_success_with_newer_input_is_pending() {
 async fn s_success_without_newer_input_is_done() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 1).await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     assert_eq!(keel.settle(&session, &lease, "succeeded").await.ok(200)["run"]["status"], "done");
     assert_eq!(keel.ask(&session, "me").await.status, 204, "nothing is pending");
     assert_eq!(keel.post(&format!("{session}/run"), json!({})).await.ok(200)["queued"], false);
@@ -89,9 +89,9 @@ async fn s_the_worker_retries_fails_and_cancels_as_the_table_says() {
         let row = keel.settled(&session).await;
         assert_eq!((&row["run"]["status"], &row["run"]["attempts"]), (&json!(status), &json!(attempts)));
         let events = keel.events(&session).await.split_off(usize::try_from(seq).unwrap());
-        let told: Vec<&Value> =
+        let written: Vec<&Value> =
             of_kind(&events, "run.finished").iter().map(|event| &event["payload"]["status"]).collect();
-        assert_eq!(told, summaries, "one for each attempt (S1)");
+        assert_eq!(written, summaries, "one for each attempt (S1)");
     }
     let seq = keel.say(&session, "!say so far\n!hang").await["seq"].as_u64().unwrap();
     keel.until(&session, |row| row["run"]["status"] == "running").await;
@@ -109,19 +109,19 @@ async fn s_the_worker_retries_fails_and_cancels_as_the_table_says() {
 async fn s1_one_run_finished_for_each_settled_attempt() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 3).await;
-    // With the settle, whether or not the owner tells anything.
+    // With the settle, without a summary from the owner.
     keel.settle(&session, &lease, "failed").await.ok(200);
     let events = keel.events(&session).await;
     assert_eq!(kinds(&events), ["user.message", "run.finished"]);
     assert_eq!(events[1]["payload"], json!({ "status": "failed" }));
-    // Before it, under the same lease; the settle writes no second one.
+    // Before the settle, under the same lease; the settle writes no second one.
     let lease = keel.claim(&session, "me").await;
-    let told = json!({ "kind": "run.finished", "payload": { "status": "failed", "turns": 1 } });
-    keel.commit(&session, &lease, told.clone()).await.ok(200);
+    let summary = json!({ "kind": "run.finished", "payload": { "status": "failed", "turns": 1 } });
+    keel.commit(&session, &lease, summary.clone()).await.ok(200);
     let other = json!({ "kind": "run.finished", "payload": { "status": "failed", "turns": 2 } });
     keel.commit(&session, &lease, other).await.refused(409, "already_finished", "");
     keel.settle(&session, &lease, "failed").await.ok(200);
-    // With what the owner tells.
+    // With a summary from the owner.
     let lease = keel.claim(&session, "me").await;
     let summary = json!({ "status": "failed", "turns": 7, "mine": true });
     let settle = json!({ "lease": lease, "outcome": "failed", "summary": summary });
@@ -135,7 +135,7 @@ async fn s1_one_run_finished_for_each_settled_attempt() {
 async fn s2_a_summary_that_is_refused_does_not_change_the_outcome() {
     let keel = Keel::without_worker().await;
     let (session, lease) = claimed(&keel, 3).await;
-    keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
     let settle = json!({ "lease": lease, "outcome": "succeeded", "summary": { "status": "splendid" } });
     keel.post(&format!("{session}/settle"), settle).await.refused(400, "invalid_payload", "/status");
     assert_eq!(run(&keel, &session).await["status"], "running", "still its own to settle");
@@ -163,13 +163,13 @@ async fn s4_input_right_before_or_at_the_settle_is_not_stranded() {
     let keel = Keel::without_worker().await;
     for _ in 0..10 {
         let (session, lease) = claimed(&keel, 1).await;
-        keel.commit(&session, &lease, answer("g", "x", &[1])).await.ok(200);
-        let (settled, said) =
+        keel.commit(&session, &lease, assistant_message("g", "x", &[1])).await.ok(200);
+        let (settled, input) =
             tokio::join!(keel.settle(&session, &lease, "succeeded"), keel.say(&session, "y"));
         settled.ok(200);
         assert_eq!(run(&keel, &session).await["status"], "pending", "seen by the settle, or a new run");
         let head = keel.ask(&session, "me").await.ok(200)["head"].clone();
-        assert_eq!(head["unanswered"], json!([said["seq"]]));
+        assert_eq!(head["unanswered"], json!([input["seq"]]));
     }
 }
 

@@ -1,6 +1,6 @@
-//! V: a bad payload is permanent, so it is refused when it would be committed.
+//! V: a committed payload is permanent, so a bad one is refused before the commit.
 
-use keel_tests::{Keel, answer, asks, result};
+use keel_tests::{Keel, assistant_calls, assistant_message, result};
 use serde_json::{Value, json};
 
 /// Commits each bad event as an owner; each is refused for the rule, at the place, and nothing is written.
@@ -11,7 +11,7 @@ async fn owner_is_refused(keel: &Keel, session: &str, lease: &Value, rule: &str,
             keel.commit(session, lease, event.clone()).await.refused(400, "invalid_payload", pointer);
         assert_eq!(problem["rule"], rule, "{event}");
         // All or nothing: a good event beside it is not written either.
-        let batch = json!({ "lease": lease, "events": [answer("beside", "x", &[]), event] });
+        let batch = json!({ "lease": lease, "events": [assistant_message("beside", "x", &[]), event] });
         let problem = keel.post(&format!("{session}/commits"), batch).await;
         problem.refused(400, "invalid_payload", pointer);
     }
@@ -66,16 +66,16 @@ async fn v2_calls_have_ids_and_names_and_no_id_is_used_twice() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, asks("g1", &["open", "closed"], &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_calls("g1", &["open", "closed"], &[1])).await.ok(200);
     keel.commit(&session, &lease, result("closed")).await.ok(200);
     let with = |content: Value| {
-        let mut message = answer("g2", "x", &[]);
+        let mut message = assistant_message("g2", "x", &[]);
         message["payload"]["content"] = content;
         message
     };
     let call =
         |id: Value, name: Value| json!({ "type": "toolCall", "id": id, "name": name, "arguments": {} });
-    let mut stopped = answer("g2", "x", &[]);
+    let mut stopped = assistant_message("g2", "x", &[]);
     stopped["payload"]["stopReason"] = json!(1);
     let bad = [
         (with(json!([{ "type": "toolCall", "name": "t" }])), "/content/0/id"),
@@ -91,7 +91,7 @@ async fn v2_calls_have_ids_and_names_and_no_id_is_used_twice() {
         (stopped, "/stopReason"),
     ];
     owner_is_refused(&keel, &session, &lease, "V2", &bad).await;
-    let mut named = answer("g2", "x", &[]);
+    let mut named = assistant_message("g2", "x", &[]);
     for (seqs, pointer) in [
         (json!("1"), "/inputSeqs"),
         (json!([0]), "/inputSeqs/0"),
@@ -109,7 +109,7 @@ async fn v3_a_result_names_a_committed_call() {
     let session = keel.session().await;
     keel.say(&session, "x").await;
     let lease = keel.claim(&session, "me").await;
-    keel.commit(&session, &lease, asks("g1", &["c1"], &[1])).await.ok(200);
+    keel.commit(&session, &lease, assistant_calls("g1", &["c1"], &[1])).await.ok(200);
     let with =
         |key: &str, payload: Value| json!({ "kind": "tool.result", "toolCallId": key, "payload": payload });
     let bad = [
@@ -144,7 +144,7 @@ async fn v4_a_summary_has_a_status_and_counts_that_count() {
         (json!({ "status": "done", "toolTimings": {} }), "/toolTimings"),
         (json!({ "status": "done", "toolTimings": [{}, 1] }), "/toolTimings/1"),
     ];
-    let bad = bad.map(|(payload, at)| (json!({ "kind": "run.finished", "payload": payload }), at));
+    let bad = bad.map(|(payload, pointer)| (json!({ "kind": "run.finished", "payload": payload }), pointer));
     owner_is_refused(&keel, &session, &lease, "V4", &bad).await;
     for (event, pointer) in bad {
         let settle = json!({ "lease": lease, "outcome": "failed", "summary": event["payload"] });
@@ -185,7 +185,7 @@ async fn v5_an_external_event_names_its_backend_and_reference() {
     assert_eq!(keel.events(&session).await[0]["payload"], good);
 }
 
-/// V6: the calls around the ledger say which field and why, too.
+/// V6: calls that do not write to the ledger also say which field and why.
 #[tokio::test]
 async fn v6_every_refusal_names_the_field() {
     let keel = Keel::without_worker().await;

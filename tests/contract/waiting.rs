@@ -1,11 +1,11 @@
 //! H and K: runs that wait for people, for other agents, for a budget; contexts that are summarised.
 
 use keel_tests::sse::Stream;
-use keel_tests::{Keel, PATIENCE, kinds, text};
+use keel_tests::{Keel, TIMEOUT, kinds, text};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A plugin of one tool that always asks. Whoever is asked says no, or the call fails: there is no such function.
+/// A plugin with one tool that always needs consent. Its function does not exist, so a call that is allowed fails.
 async fn asking_tool(keel: &Keel) -> String {
     let id = keel.session().await.rsplit('/').next().unwrap().to_owned();
     let tool = format!("pay-{id}");
@@ -21,7 +21,7 @@ async fn asking_tool(keel: &Keel) -> String {
     tool
 }
 
-async fn put(keel: &Keel, path: &str, body: Value) -> keel_tests::Answer {
+async fn put(keel: &Keel, path: &str, body: Value) -> keel_tests::Reply {
     keel.send(Method::PUT, path, &[], body.to_string().into_bytes()).await
 }
 
@@ -34,8 +34,8 @@ async fn decisions(keel: &Keel, session: &str) -> Vec<Value> {
     all["decisions"].as_array().unwrap().clone()
 }
 
-async fn answer(keel: &Keel, decision: &Value, say: Value) -> keel_tests::Answer {
-    let mut body = say;
+async fn answer_decision(keel: &Keel, decision: &Value, answer: Value) -> keel_tests::Reply {
+    let mut body = answer;
     body["digest"] = decision["digest"].clone();
     keel.post(&format!("/v1/decisions/{}", decision["id"].as_str().unwrap()), body).await
 }
@@ -60,15 +60,23 @@ async fn h1_h2_a_call_that_wants_a_person_waits_at_no_cost_and_is_answered_once(
 
     let id = decision["id"].as_str().unwrap();
     let other = keel.as_caller(&Keel::other_key());
-    answer(&other, &decision, json!({ "answer": "allow" })).await.refused(404, "not_found", "");
+    answer_decision(&other, &decision, json!({ "answer": "allow" })).await.refused(404, "not_found", "");
     let wrong = json!({ "answer": "allow", "digest": "0" });
     keel.post(&format!("/v1/decisions/{id}"), wrong).await.refused(409, "decision_differs", "/digest");
-    answer(&keel, &decision, json!({ "answer": "perhaps" })).await.refused(400, "invalid_payload", "/answer");
-    answer(&keel, &decision, json!({ "answer": "edit" })).await.refused(400, "invalid_payload", "/arguments");
+    answer_decision(&keel, &decision, json!({ "answer": "perhaps" })).await.refused(
+        400,
+        "invalid_payload",
+        "/answer",
+    );
+    answer_decision(&keel, &decision, json!({ "answer": "edit" })).await.refused(
+        400,
+        "invalid_payload",
+        "/arguments",
+    );
     let no = json!({ "answer": "deny", "comment": "not this month" });
-    assert_eq!(answer(&keel, &decision, no.clone()).await.ok(200)["created"], true);
-    assert_eq!(answer(&keel, &decision, no).await.ok(200)["created"], false, "the same again");
-    answer(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "decision_taken", "");
+    assert_eq!(answer_decision(&keel, &decision, no.clone()).await.ok(200)["created"], true);
+    assert_eq!(answer_decision(&keel, &decision, no).await.ok(200)["created"], false, "the same again");
+    answer_decision(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "decision_taken", "");
 
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
     let events = keel.events(&session).await;
@@ -99,23 +107,23 @@ async fn h3_many_decisions_are_open_at_once_and_each_call_does_as_it_is_told() {
     let mut open = decisions(&keel, &session).await;
     assert_eq!(open.len(), 3);
     open.sort_by_key(|decision| decision["arguments"]["amount"].as_u64());
-    answer(&keel, &open[0], json!({ "answer": "deny" })).await.ok(200);
-    // What an answer does not end waits on.
+    answer_decision(&keel, &open[0], json!({ "answer": "deny" })).await.ok(200);
+    // The calls that were not answered go on waiting.
     waits(&keel, &session, "decision").await;
-    answer(&keel, &open[1], json!({ "answer": "edit", "arguments": {} })).await.ok(200);
-    answer(&keel, &open[2], json!({ "answer": "allow" })).await.ok(200);
+    answer_decision(&keel, &open[1], json!({ "answer": "edit", "arguments": {} })).await.ok(200);
+    answer_decision(&keel, &open[2], json!({ "answer": "allow" })).await.ok(200);
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
     let events = keel.events(&session).await;
-    let said: Vec<String> = results(&events).into_iter().map(|(text, _)| text).collect();
-    assert_eq!(said.len(), 4);
-    assert!(said.iter().any(|text| text.contains("a person said no")), "{said:?}");
+    let texts: Vec<String> = results(&events).into_iter().map(|(text, _)| text).collect();
+    assert_eq!(texts.len(), 4);
+    assert!(texts.iter().any(|text| text.contains("a person said no")), "{texts:?}");
     assert!(
-        said.iter().any(|text| text.contains("\"amount\" is a required property")),
-        "edited, so its schema is checked: {said:?}"
+        texts.iter().any(|text| text.contains("\"amount\" is a required property")),
+        "edited, so its schema is checked: {texts:?}"
     );
     assert!(
-        said.iter().any(|text| text.contains("the tool could not be called")),
-        "allowed, so it was called: {said:?}"
+        texts.iter().any(|text| text.contains("the tool could not be called")),
+        "allowed, so it was called: {texts:?}"
     );
 }
 
@@ -129,7 +137,7 @@ async fn announced(stream: &mut Stream) -> Value {
         }
         panic!("the stream ended");
     };
-    tokio::time::timeout(PATIENCE, find).await.expect("it is announced")
+    tokio::time::timeout(TIMEOUT, find).await.expect("it is announced")
 }
 
 #[tokio::test]
@@ -141,10 +149,10 @@ async fn h2_a_stream_announces_a_decision_without_an_id() {
     keel.say(&session, &format!("!tool {tool} {{\"amount\":7}}")).await;
     let decision = announced(&mut stream).await;
     assert_eq!((&decision["toolName"], &decision["status"]), (&json!(tool), &json!("open")));
-    // A reader that comes later hears of it too.
+    // A reader that comes later sees it too.
     let mut late = keel.stream(&format!("{session}/events/stream?after=2"), None).await;
     assert_eq!(announced(&mut late).await, decision);
-    answer(&keel, &decision, json!({ "answer": "deny" })).await.ok(200);
+    answer_decision(&keel, &decision, json!({ "answer": "deny" })).await.ok(200);
     keel.settled(&session).await;
 }
 
@@ -174,7 +182,7 @@ async fn c6_h2_closing_a_session_takes_its_decisions_off_the_tenants_list() {
     assert!(is_listed().await);
     keel.post(&format!("{session}/close"), json!({})).await.ok(200);
     assert!(!is_listed().await);
-    answer(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "session_closed", "");
+    answer_decision(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "session_closed", "");
 }
 
 #[tokio::test]
@@ -189,7 +197,7 @@ async fn h4_a_cancel_of_a_waiting_run_ends_it_and_withdraws_its_decision() {
     assert_eq!((&row["run"]["status"], &row["run"]["reason"]), (&json!("failed"), &json!("cancelled")));
     let decision = decisions(&keel, &session).await.remove(0);
     assert_eq!((&decision["status"], &decision["answer"]["by"]), (&json!("answered"), &json!("keel")));
-    answer(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "decision_taken", "");
+    answer_decision(&keel, &decision, json!({ "answer": "allow" })).await.refused(409, "decision_taken", "");
     keel.say(&session, "!say onwards").await;
     assert_eq!(keel.settled(&session).await["run"]["status"], "done", "the next run goes on");
 }
@@ -201,7 +209,7 @@ async fn h4_another_agent_has_a_ledger_of_its_own_and_its_last_answer_is_the_res
     let task = "!tool echo {\\\"deep\\\":1}\\n!then\\n!say the child knows";
     keel.say(
         &session,
-        &format!("!tool agent {{\"task\":\"{task}\",\"title\":\"helper\"}}\n!then\n!say heard it"),
+        &format!("!tool agent {{\"task\":\"{task}\",\"title\":\"helper\"}}\n!then\n!say noted it"),
     )
     .await;
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
@@ -230,17 +238,17 @@ async fn h4_another_agent_has_a_ledger_of_its_own_and_its_last_answer_is_the_res
 async fn h4_several_agents_work_at_once_and_none_goes_deeper_than_three() {
     let keel = Keel::start().await;
     let session = keel.session().await;
-    // Each level asks the next one, JSON in JSON.
+    // Each level calls the next one, with its script as JSON in JSON.
     let deeper = |task: &str| format!("!tool agent {}\n!then\n!say back", json!({ "task": task }));
     let script = deeper(&deeper(&deeper(&deeper("too deep"))));
     let two =
         format!("!tool agent {}\n{}", json!({ "task": "!say quick" }), script.split('\n').next().unwrap());
     keel.say(&session, &format!("{two}\n!then\n!say all back")).await;
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
-    let mut said: Vec<String> =
+    let mut texts: Vec<String> =
         results(&keel.events(&session).await).into_iter().map(|(text, _)| text).collect();
-    said.sort();
-    assert_eq!(said, ["back", "quick"]);
+    texts.sort();
+    assert_eq!(texts, ["back", "quick"]);
     let mut path = session;
     for depth in 1..=3 {
         let children = keel.get(&format!("{path}/subagents")).await.ok(200);
@@ -253,7 +261,7 @@ async fn h4_several_agents_work_at_once_and_none_goes_deeper_than_three() {
     assert!(refused[0].1 && refused[0].0.contains("3 deep"), "{refused:?}");
 }
 
-/// A session that waits for a child which never answers; and the child.
+/// A session that waits for a child that never answers, and the child.
 async fn with_a_child_at_work(keel: &Keel) -> (String, String) {
     let session = keel.session().await;
     keel.say(&session, "!tool agent {\"task\":\"!hang\"}").await;
@@ -305,7 +313,7 @@ async fn h4_h5_a_child_spends_its_parents_rest_and_goes_on_when_that_is_raised()
     let keel = Keel::start().await;
     let session = keel.session_with(json!({ "budget": { "maxTokens": 1 } })).await;
     let task = "!tool echo {}\\n!then\\n!say from below";
-    keel.say(&session, &format!("!tool agent {{\"task\":\"{task}\"}}\n!then\n!say heard it")).await;
+    keel.say(&session, &format!("!tool agent {{\"task\":\"{task}\"}}\n!then\n!say noted it")).await;
     let row = waits(&keel, &session, "budget").await;
     let children = keel.get(&format!("{session}/subagents")).await.ok(200);
     assert_eq!(children["subagents"], json!([]), "a child would have nothing to spend");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn w1_capabilities_tell_features_limits_and_hooks() {
     let keel = Keel::start().await;
-    // Open: a client asks before it has a key.
+    // Without a key: a client reads it before it has one.
     let capabilities = keel.as_caller("").get("/v1/capabilities").await.ok(200);
     assert_eq!(capabilities["apiVersion"], "v1");
     assert!(capabilities["serviceVersion"].as_str().unwrap().starts_with("keel/"));
@@ -33,7 +33,7 @@ async fn w1_capabilities_tell_features_limits_and_hooks() {
     }
 }
 
-/// W2: what is flagged answers; what is not flagged is not there.
+/// W2: calls whose flag is true work; calls whose flag is false are 404.
 #[tokio::test]
 async fn w2_a_flag_is_true_only_where_the_feature_works() {
     let keel = Keel::start().await;
@@ -71,7 +71,7 @@ async fn w2_a_flag_is_true_only_where_the_feature_works() {
     for (flag, method, path, body) in routes {
         let answer = keel.send(method, &path, &[], body.to_string().into()).await;
         if features[flag] == true {
-            // A claim for a session that is not there is answered by the owner API: 204 or a problem of its own.
+            // A claim for a missing session is answered by the owner API: 204, or a problem.
             assert!(answer.status < 300 || flag == "owners", "{flag}: {} {}", answer.status, answer.text);
             assert_ne!(answer.status, 405, "{flag}");
         } else {
@@ -97,7 +97,7 @@ async fn w1_missing_and_bad_credentials_are_401() {
         let claim = keel.as_caller(key).post("/v1/runs/claim", json!({ "owner": "me" })).await;
         claim.refused(401, "unauthenticated", "");
     }
-    // Not a bearer.
+    // Not a bearer token.
     let basic = [("authorization", "Basic a2VlbDprZWVs")];
     keel.as_caller("").send(Method::GET, &session, &basic, Vec::new()).await.refused(
         401,
@@ -125,7 +125,7 @@ async fn w1_a_scope_that_does_not_reach_is_403() {
     ] {
         let body = json!({ "owner": "me", "lease": lease });
         client.post(&path, body).await.refused(403, "forbidden", "");
-        // Alike for a session that is not there: the scope is looked at first.
+        // The same for a missing session: the scope is checked first.
         client.post(&path.replace(&session, "/v1/sessions/no-such"), json!({})).await.refused(
             403,
             "forbidden",
@@ -156,7 +156,7 @@ async fn w1_every_answer_has_a_request_id() {
         ids.insert(id);
     }
     assert_eq!(ids.len(), 5, "each its own");
-    // The caller's, where it is sane.
+    // The caller's id, if it is valid.
     let echoed = async |id: &str| {
         let answer =
             keel.send(Method::GET, "/v1/sessions/no-such", &[("x-request-id", id)], Vec::new()).await;

@@ -1,12 +1,12 @@
-//! What only a deployment shows, with a queue that is a queue: `make e2e` says where it is. No other run takes these
-//! tests (`.config/nextest.toml`), and without their variables they fail.
+//! What only a deployment with a real queue shows: `make e2e` says where it is. Nothing else runs these tests
+//! (`.config/nextest.toml`), and without their variables they fail.
 
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::QueueAttributeName;
-use keel_tests::{Keel, PATIENCE, kinds, var};
+use keel_tests::{Keel, TIMEOUT, kinds, var};
 use serde_json::json;
 
 fn needed(name: &str) -> String {
@@ -47,10 +47,10 @@ async fn a_message_that_is_no_hint_ends_in_the_dead_letter_queue() {
             }
         }
     };
-    let receipt = tokio::time::timeout(PATIENCE, waiting).await.expect("the queue gives up on it");
+    let receipt = tokio::time::timeout(TIMEOUT, waiting).await.expect("the queue gives up on it");
     sqs.delete_message().queue_url(&dead).receipt_handle(receipt).send().await.unwrap();
 
-    // What came beside it was answered.
+    // The input beside it was answered.
     let keel = Keel::start().await;
     let session = keel.session().await;
     keel.say(&session, "hello").await;
@@ -58,7 +58,7 @@ async fn a_message_that_is_no_hint_ends_in_the_dead_letter_queue() {
     assert_eq!(kinds(&keel.events(&session).await), ["user.message", "assistant.message", "run.finished"]);
 }
 
-/// A hint that can be read and a run that fails whoever takes it: the kernel counts, not the queue.
+/// A valid hint for a run that always fails: the kernel counts its attempts, not the queue.
 #[tokio::test]
 async fn s_a_run_that_fails_every_time_is_settled_failed_with_its_reason() {
     let keel = Keel::start().await;
@@ -112,5 +112,5 @@ async fn until_drained(sqs: &Client, queue: &str) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, draining).await.expect("the queue is drained");
+    tokio::time::timeout(TIMEOUT, draining).await.expect("the queue is drained");
 }

@@ -1,4 +1,4 @@
-//! The cost table of the operator's manual rests on units that are measured.
+//! The cost table in docs/operations.md uses the measured units.
 
 use crate::template::file;
 
@@ -10,8 +10,8 @@ fn the_cost_table_says_what_is_measured() {
         ("| inputs, {w} WRU + {r} RRU |", "input that starts a run"),
         ("| claims, {w} WRU + {r} RRU,", "claim"),
         ("| settles with answer and run.finished, {w} WRU |", "settle with answer and run.finished"),
-        ("| token frames of 10 s, {w} WRU |", "token frames of an answer of 10 s, 50 tokens/s"),
-        ("with token frames, and {r} RRU", "idle poll with partials"),
+        ("| partials of 10 s, {w} WRU |", "partials of an answer of 10 s, 50 tokens/s"),
+        ("with partials, and {r} RRU", "idle poll with partials"),
     ] {
         let line = measured.lines().find(|line| line.ends_with(&format!("| {operation}"))).expect(operation);
         let mut units = line.split(' ');

@@ -1,17 +1,16 @@
-//! The other entry, `infra/function-url.yaml`: the same functions, and every route of the owner API and the stream led to
-//! its own.
+//! The other entry, `infra/function-url.yaml`: the same functions, and every route goes to the function that serves it.
 
 use serde_json::Value;
 
 use crate::template::{file, list, resources, template_at, text};
 
-/// A path of ours as CloudFront's pattern sees it.
+/// Whether CloudFront's pattern matches a path.
 fn matches(pattern: &str, path: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == path,
         Some((before, after)) => {
             let rest = path.strip_prefix(before);
-            rest.is_some_and(|rest| (0..=rest.len()).any(|at| matches(after, &rest[at..])))
+            rest.is_some_and(|rest| (0..=rest.len()).any(|start| matches(after, &rest[start..])))
         }
     }
 }
@@ -31,7 +30,7 @@ fn every_route_leads_to_its_function() {
     for function in ["edge", "kernel", "stream"] {
         let source = file(&format!("functions/{function}/src/lib.rs"));
         for route in source.split(".route(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
-            // A session may be called what it likes, within its characters.
+            // A session's id may be any word.
             for id in ["s", "settle", "lease", "commits"] {
                 let path = route.replace("{id}", id);
                 assert_eq!(origin(distribution, &path), function, "{path}");

@@ -1,4 +1,4 @@
-//! The functions are the programs that are built, and what they rest on is switched on.
+//! The functions are the programs that are built, with the settings that they need.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ fn every_variable_that_is_set_is_read() {
     }
     assert!(set.len() >= 5, "{set:?}");
     for name in set {
-        // The runtime's own, read by lambda_http.
+        // Set by the runtime and read by lambda_http.
         assert!(
             name == "AWS_LAMBDA_HTTP_IGNORE_STAGE_IN_PATH" || sources.contains(&format!("\"{name}\"")),
             "{name}"
@@ -85,7 +85,7 @@ fn the_sweep_comes_every_minute_and_ends_before_the_next() {
     assert!(sweep["Timeout"].as_u64().unwrap() < 60);
 }
 
-/// Without a group of its own, a function's log is made by the service and kept for ever.
+/// Without a log group in the template, Lambda makes one that is kept for ever.
 #[test]
 fn every_log_is_kept_for_a_time_that_is_said() {
     let template = template();

@@ -1,4 +1,4 @@
-//! The deployment as it is written down: `infra/template.yaml`, read beside the code that it deploys.
+//! The deployment's template, `infra/template.yaml`, compared with the code that it deploys.
 
 mod costs;
 mod entry;

@@ -1,4 +1,4 @@
-//! What the functions may do. Nobody updates or deletes an event, and no right is wider than the code that uses it.
+//! What the functions may do. None may update or delete an event, and no right is wider than the code needs.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn statements(role: &Value) -> Vec<&Value> {
     written.map(|statement| statement.as_array().map_or(statement, |branches| &branches[1])).collect()
 }
 
-/// A value that may be one or a list of them.
+/// A value, or a list of values.
 fn texts(value: &Value) -> Vec<&str> {
     value.as_array().map_or_else(|| vec![text(value)], |items| items.iter().map(text).collect())
 }
@@ -33,7 +33,7 @@ fn roles(template: &Value) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-/// What a function may do with what a reference names.
+/// The actions that a function may take on a resource.
 fn may(role: &Value, resource: &str) -> BTreeSet<String> {
     let about =
         statements(role).into_iter().filter(|statement| texts(&statement["Resource"]).contains(&resource));
@@ -66,7 +66,7 @@ fn no_right_is_a_wildcard() {
         for statement in statements(role) {
             let parts = [texts(&statement["Action"]), texts(&statement["Resource"])].concat();
             for part in parts {
-                // Secrets' ARNs have random ends, and tenants name theirs: the deployment's own prefix is all there is.
+                // Secrets' ARNs end at random and tenants name their secrets: only the deployment's prefix can be given.
                 assert!(part == SECRETS || !part.contains(['*', '?']), "{name}: {part}");
             }
         }
@@ -90,7 +90,7 @@ fn l1_no_role_updates_or_deletes_an_event() {
     assert_eq!(writers, 3, "edge, kernel and worker write the ledger");
 }
 
-/// What a role names, the test above has looked at: by reference, and not by a text that could mean the same.
+/// Roles name resources only by reference, which is what the test above reads, and never as text.
 #[test]
 fn every_resource_of_a_role_is_named_by_reference() {
     for (name, role) in roles(&template()) {
@@ -115,7 +115,7 @@ fn every_resource_of_a_role_is_named_by_reference() {
     }
 }
 
-/// The provider's key is the worker's alone, and it reads that secret and no other; the parameter takes no wildcard.
+/// Only the worker may read the provider's key, and no other secret by that parameter, which takes no wildcard.
 #[test]
 fn the_providers_secret_is_read_by_the_worker_alone_and_nobody_reads_what_they_write() {
     let template = template();

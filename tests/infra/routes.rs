@@ -1,4 +1,4 @@
-//! The gateway and the routers agree: every route has its path, and leads to the function that serves it.
+//! The gateway and the routers agree: every route has a path that leads to the function that serves it.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::template::{file, members, template, text};
 
-/// What leads to the function that answers what is no path.
+/// The path that catches all others.
 const REST: &str = "/{proxy+}";
 
 /// The routes in a function's router.
@@ -27,7 +27,7 @@ fn paths(template: &Value) -> BTreeMap<String, Value> {
     let paths = members(&template["Resources"]["Api"]["Properties"]["DefinitionBody"]["paths"]).iter();
     paths
         .map(|(path, methods)| {
-            // Which methods a path takes is the function's to say: it answers 405 as a problem document.
+            // The path takes any method: the function answers 405 as a problem document.
             assert_eq!(
                 members(methods).keys().collect::<Vec<_>>(),
                 ["x-amazon-apigateway-any-method"],
@@ -66,14 +66,14 @@ fn the_stream_is_streamed_and_nothing_else_is() {
                 uri.contains("lambda:path/2021-11-15/") && uri.ends_with("/response-streaming-invocations")
             );
         } else {
-            // A function that is no streaming one, called as one, answers with nothing; and the other way round.
+            // Calling a function in the wrong mode, streaming or not, gives an empty response.
             assert!(leads["responseTransferMode"].is_null(), "{path}");
             assert!(uri.contains("lambda:path/2015-03-31/") && uri.ends_with("/invocations"), "{path}");
         }
     }
 }
 
-/// A stream's function ends before the gateway loses patience with it.
+/// The stream's function ends before the gateway's timeout.
 #[test]
 fn the_gateway_waits_longer_than_the_stream_lives() {
     let template = template();
@@ -82,7 +82,7 @@ fn the_gateway_waits_longer_than_the_stream_lives() {
     assert!(stream["timeoutInMillis"].as_u64().unwrap() > 1_000 * function.as_u64().unwrap());
 }
 
-/// What the gateway says by itself reads like what a function says.
+/// The gateway's own refusals have the form of a function's.
 #[test]
 fn the_gateways_own_refusals_are_problem_documents() {
     let template = template();

@@ -1,4 +1,4 @@
-//! The tables are those of `infra/tables.json`, which the local start makes its own from, and they are hard to lose.
+//! The tables are those of `infra/tables.json`, from which `keel-local` makes its own, and they are protected against deletion.
 
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use crate::{assert_whole, start, start_leasing_for};
 async fn r4_s5_a_terminated_process_drains_its_streams_and_hands_its_runs_over() {
     let folder = tempfile::tempdir().unwrap();
     let (mut local, keel) = start_leasing_for(60_000, &folder, &[]).await;
-    // One attempt is all it has: were the hand-over one, the run would be failed.
+    // Only one attempt is allowed: if the hand-over counted, the run would fail.
     let session = keel.session_with(json!({ "maxAttempts": 1 })).await;
     let path = format!("{session}/events/stream?partials=1");
     let mut stream = keel.stream(&path, None).await;
@@ -26,7 +26,7 @@ async fn r4_s5_a_terminated_process_drains_its_streams_and_hands_its_runs_over()
     assert_eq!((last.id.as_str(), last.retry), ("1", Some(3000)));
     assert!(local.ended().await, "it ends well");
 
-    // The lease would have held for a minute: the run was handed over, and is not waited for.
+    // The lease would have held for a minute: so the run was handed over.
     let (_local, keel) = start_leasing_for(60_000, &folder, &[]).await;
     let rest = keel.stream(&format!("{session}/events/stream?until=settled"), Some("1")).await.rest().await;
     let ids: Vec<&str> =

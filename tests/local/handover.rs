@@ -1,11 +1,11 @@
-//! A run that is longer than an invocation may last.
+//! A run that takes longer than an invocation may.
 
 use keel_tests::{Keel, of_kind, text};
 use serde_json::{Value, json};
 
 use crate::assert_whole;
 
-/// How often a session's run was claimed: a stale token is told the current epoch.
+/// How often a session's run was claimed: the answer to a stale token names the current epoch.
 async fn epoch(keel: &Keel, session: &str) -> u64 {
     let stale = json!({ "lease": { "owner": "nobody", "epoch": 0 } });
     let problem = keel.post(&format!("{session}/lease/renew"), stale).await.refused(409, "fenced", "");
@@ -18,7 +18,7 @@ async fn s5_r2_a_run_longer_than_an_invocation_finishes_in_one_attempt() {
     let session = keel.session_with(json!({ "maxAttempts": 1 })).await;
     let turns = "!tool sleep {\"ms\":500}\n!tool echo {}\n!then\n".repeat(12);
     keel.say(&session, &format!("{turns}!say over")).await;
-    // Streams come and go meanwhile, and each goes on where the last one ended.
+    // Streams end meanwhile, and each new one goes on where the last one ended.
     let mut seen: Vec<Value> = Vec::new();
     let mut connections = 0;
     let is_over = |seen: &[Value]| !of_kind(seen, "run.finished").is_empty();

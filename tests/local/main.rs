@@ -1,4 +1,4 @@
-//! What only a Keel of one's own can be put through: kills, restarts, hand-overs, load.
+//! Tests that need a Keel of their own: kills, restarts, hand-overs, load.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,18 +15,18 @@ use keel_tests::local::Local;
 use keel_tests::{KEY, Keel, assert_gap_free, of_kind};
 use serde_json::Value;
 
-/// Starts a Keel that keeps its ledger in a folder, with leases that run out soon.
+/// Starts a Keel with its ledger in a folder and short leases.
 async fn start(folder: &tempfile::TempDir, more: &[&str]) -> (Local, Keel) {
     start_leasing_for(1_000, folder, more).await
 }
 
-/// The same, with leases of so many milliseconds.
+/// The same, with leases of `lease_ms` milliseconds.
 async fn start_leasing_for(lease_ms: u64, folder: &tempfile::TempDir, more: &[&str]) -> (Local, Keel) {
     let data = folder.path().to_str().unwrap();
     let lease_ms = lease_ms.to_string();
     let kept = ["--data", data, "--lease-ms", &lease_ms, "--sweep-ms", "200"];
     let local = Local::start_with(&[&kept, more].concat()).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     (local, keel)
 }
 

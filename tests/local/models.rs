@@ -1,11 +1,11 @@
-//! A Keel whose model is behind a protocol, at an address of one's own.
+//! A Keel whose model is a server in the test.
 
 use keel_tests::{Keel, kinds, text};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// A server that speaks chat completions, as far as this needs: it says the same to everybody.
+/// A minimal chat completions server: it gives every request the same answer.
 async fn model() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/v1", listener.local_addr().expect("an address"));

@@ -1,8 +1,8 @@
-//! The outside loop that the README shows, in another language, against a Keel that answers nothing itself.
+//! The README's owner in Python, against a Keel without a worker.
 
 use std::process::Stdio;
 
-use keel_tests::{KEY, Keel, PATIENCE, kinds, text};
+use keel_tests::{KEY, Keel, TIMEOUT, kinds, text};
 use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -26,9 +26,9 @@ async fn s1_a1_the_python_loop_claims_answers_and_settles() {
     assert_eq!(text(&events[1]), "truth the is ledger the\n");
     assert_eq!(events[1]["payload"]["inputSeqs"], json!([1]));
 
-    // Told to end, it ends by itself.
+    // On SIGTERM it ends by itself.
     let pid = owner.id().expect("it runs").to_string();
     Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
-    let ended = timeout(PATIENCE, owner.wait()).await.expect("it ends").expect("it can be waited for");
+    let ended = timeout(TIMEOUT, owner.wait()).await.expect("it ends").expect("it can be waited for");
     assert!(ended.success());
 }

@@ -40,7 +40,7 @@ async fn i7_a_run_killed_between_its_tools_keeps_the_results_it_has() {
     let (local, keel) = start(&folder, &[]).await;
     let session = keel.session().await;
     keel.say(&session, "!tool echo {\"x\":1}\n!tool sleep {\"ms\":1500}\n!then\n!say ok").await;
-    keel.wait_for_seq(&session, 3).await; // the quick one's result
+    keel.wait_for_seq(&session, 3).await; // the quick call's result
     let before = keel.events(&session).await;
     local.kill().await;
 
@@ -59,20 +59,20 @@ async fn a2_an_input_whose_process_is_killed_before_the_answer_is_answered() {
     let (local, keel) = start(&folder, &["--no-worker"]).await;
     let session = keel.session().await;
     let request = json!({ "requestId": "r1", "text": "hello" });
-    let said = keel.post(&format!("{session}/input"), request.clone()).await.ok(201);
+    let first = keel.post(&format!("{session}/input"), request.clone()).await.ok(201);
     local.kill().await;
 
     let (_local, keel) = start(&folder, &[]).await;
-    // The client does not know what became of its request, and sends it again (I6).
+    // The client does not know whether its request was carried out, and sends it again (I6).
     let again = keel.post(&format!("{session}/input"), request).await.ok(200);
-    assert_eq!((&again["created"], &again["seq"]), (&json!(false), &said["seq"]));
+    assert_eq!((&again["created"], &again["seq"]), (&json!(false), &first["seq"]));
     assert_eq!(keel.settled(&session).await["run"]["status"], "done");
     let events = keel.events(&session).await;
     assert_whole(&events);
     assert_eq!(kinds(&events), ["user.message", "assistant.message", "run.finished"]);
 }
 
-/// However often the process is killed, and wherever that hits it: inputs are answered once.
+/// However often the process is killed, and at whatever point: inputs are answered once.
 #[tokio::test]
 async fn l2_a2_kills_at_any_moment_lose_and_double_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ async fn l2_a2_kills_at_any_moment_lose_and_double_nothing() {
             let body = json!({ "requestId": format!("r{life}.{n}"), "text": script });
             seqs.push(keel.post(&format!("{session}/input"), body).await.ok(201)["seq"].as_u64().unwrap());
         }
-        // Killed after so many events more: at another place of the run in each life.
+        // Killed after this many further events: each time at another point of the run.
         keel.wait_for_seq(&session, seqs.last().unwrap() + life).await;
         local.kill().await;
         (local, keel) = start(&folder, &[]).await;
@@ -96,7 +96,7 @@ async fn l2_a2_kills_at_any_moment_lose_and_double_nothing() {
     assert_whole(&events);
     let inputs: Vec<u64> =
         of_kind(&events, "user.message").iter().map(|input| input["seq"].as_u64().unwrap()).collect();
-    assert_eq!(inputs, seqs, "each at the seq its sender was told");
+    assert_eq!(inputs, seqs, "each at the seq in the answer to its sender");
     drop(local);
 }
 

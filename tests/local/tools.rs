@@ -1,4 +1,4 @@
-//! Tools, models and budgets that need something at an address of the test's own.
+//! Tools, models and budgets that need a server in the test.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ async fn put(keel: &Keel, path: &str, body: Value) {
     assert!(answer.status < 300, "{}", answer.text);
 }
 
-/// A tool that counts how often it is called, and says what it was given.
+/// A tool that counts its calls and returns its arguments.
 async fn tool() -> (String, Arc<Mutex<Vec<Value>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -122,8 +122,8 @@ async fn h5_a_tenants_budget_parks_its_runs_and_what_was_spent_is_told() {
     let row = keel.until(&session, |row| row["run"]["status"] == "waiting").await;
     assert_eq!(row["run"]["waitsFor"], "budget");
     assert!(row["run"]["until"].is_string(), "it looks again by itself: {row}");
-    let told = keel.get("/v1/settings/budget").await.ok(200);
-    assert!(told["spent"]["tokens"].as_u64().unwrap() >= 2, "{told}");
+    let budget = keel.get("/v1/settings/budget").await.ok(200);
+    assert!(budget["spent"]["tokens"].as_u64().unwrap() >= 2, "{budget}");
     let mine = keel.as_caller(keel_tests::KEY);
     assert_eq!(mine.get("/v1/settings/budget").await.ok(200)["spent"]["tokens"], 0, "tenants are apart");
 }
@@ -166,7 +166,7 @@ async fn i7_a_long_result_is_kept_whole_and_shown_cut() {
     keel.settled(&session).await;
     let events = keel.events(&session).await;
     assert!(text(of_kind(&events, "tool.result")[0]).contains(&long), "the ledger has all of it");
-    // The fake repeats what it was shown.
-    let said = text(of_kind(&events, "assistant.message")[1]);
-    assert!(said.len() < 40 * 1024 && said.contains("bytes are left out here"), "{} bytes", said.len());
+    // The fake model repeats its context.
+    let shown = text(of_kind(&events, "assistant.message")[1]);
+    assert!(shown.len() < 40 * 1024 && shown.contains("bytes are left out here"), "{} bytes", shown.len());
 }

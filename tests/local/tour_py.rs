@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use keel_tests::local::Local;
-use keel_tests::{KEY, PATIENCE};
+use keel_tests::{KEY, TIMEOUT};
 use tokio::process::Command;
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn h1_h3_h4_the_tour_is_as_the_documentation_shows_it() {
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(PATIENCE, tour).await.expect("it ends").unwrap();
+    let output = tokio::time::timeout(TIMEOUT, tour).await.expect("it ends").unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     let documented = include_str!("../../docs/tour.md").split("```text\n").nth(1).unwrap();
     let documented = documented.split("```").next().unwrap();

@@ -1,4 +1,4 @@
-//! What tests that look at Keel from outside share: a Keel to talk to, and a client that says what it saw.
+//! What the tests from outside share: a Keel under test, and a client for it.
 //!
 //! With `KEEL_BASE_URL` and `KEEL_API_KEY` set, the contract tests run against that deployment; otherwise each test
 //! starts a `keel-local` of its own, in memory, on a free port.
@@ -17,19 +17,19 @@ use serde_json::{Value, json};
 
 use local::Local;
 
-/// A key of the tenant that most tests are.
+/// A key of the tenant that most tests use.
 pub const KEY: &str = "keel_dev.local_not-a-secret";
 /// A key of another tenant.
 pub const OTHER_KEY: &str = "keel_other.local_not-a-secret";
-/// A key that reaches the client API alone.
+/// A key for the client API alone.
 pub const CLIENT_KEY: &str = "keel_dev.client_not-a-secret";
 
 /// The longest that a test waits for anything, so that a hang is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Reply {
     /// The status code.
     pub status: u16,
     /// The headers.
@@ -38,13 +38,13 @@ pub struct Answer {
     pub text: String,
 }
 
-impl Answer {
+impl Reply {
     /// The body, which is JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
 
-    /// The body of an answer with this status.
+    /// The body of a response that must have this status.
     #[track_caller]
     pub fn ok(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// A Keel to talk to, as one of its tenants.
+/// A Keel under test, and a caller of it.
 #[derive(Clone)]
 pub struct Keel {
     /// Where it is.
@@ -81,28 +81,28 @@ pub struct Keel {
 }
 
 impl Keel {
-    /// A Keel at an address.
-    pub fn at(base: impl Into<String>, key: &str) -> Self {
+    /// The Keel at an address.
+    pub fn connect(base: impl Into<String>, key: &str) -> Self {
         Self { base: base.into(), key: key.to_owned(), client: Client::new(), _local: None }
     }
 
     /// The Keel under test.
     pub async fn start() -> Self {
         match (var("KEEL_BASE_URL"), var("KEEL_API_KEY")) {
-            (Some(base), Some(key)) => Self::at(base, &key),
+            (Some(base), Some(key)) => Self::connect(base, &key),
             _ => Self::local(&[]).await,
         }
     }
 
-    /// A Keel whose runs nobody answers but the test.
+    /// A Keel without a worker: only the test answers its runs.
     pub async fn without_worker() -> Self {
         match (var("KEEL_NO_WORKER_URL"), var("KEEL_API_KEY")) {
-            (Some(base), Some(key)) => Self::at(base, &key),
+            (Some(base), Some(key)) => Self::connect(base, &key),
             _ => Self::local(&["--no-worker"]).await,
         }
     }
 
-    /// The same, with leases as short as `lease_ms` where they are ours to set.
+    /// The same, with leases of `lease_ms` if it is a local one.
     pub async fn without_worker_leasing_for(lease_ms: u64) -> Self {
         match var("KEEL_NO_WORKER_URL") {
             Some(_) => Self::without_worker().await,
@@ -110,7 +110,7 @@ impl Keel {
         }
     }
 
-    /// Whether the Keel under test is one of our own, whose intervals are ours to set.
+    /// Whether the Keel under test is a local one, whose intervals a test can set.
     pub fn is_ours() -> bool {
         var("KEEL_BASE_URL").is_none()
     }
@@ -118,7 +118,7 @@ impl Keel {
     /// A `keel-local` with these arguments, gone with its last clone.
     pub async fn local(arguments: &[&str]) -> Self {
         let local = Local::start(arguments).await;
-        Self { _local: Some(std::sync::Arc::new(local)), ..Self::at("", KEY) }.with_base()
+        Self { _local: Some(std::sync::Arc::new(local)), ..Self::connect("", KEY) }.with_base()
     }
 
     fn with_base(mut self) -> Self {
@@ -126,7 +126,7 @@ impl Keel {
         self
     }
 
-    /// The same Keel as another caller sees it.
+    /// The same Keel, with another caller's key.
     #[must_use]
     pub fn as_caller(&self, key: &str) -> Self {
         Self { key: key.to_owned(), ..self.clone() }
@@ -143,20 +143,20 @@ impl Keel {
     }
 
     /// Sends a request with a body and headers, as they are.
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
         self.try_send(method, path, headers, body).await.expect("an answer")
     }
 
-    /// The same, where there may be nobody to answer.
+    /// The same; `None` if there is no response.
     pub async fn try_send(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Option<Answer> {
+    ) -> Option<Reply> {
         let mut request =
-            self.client.request(method, format!("{}{path}", self.base)).timeout(PATIENCE).body(body);
+            self.client.request(method, format!("{}{path}", self.base)).timeout(TIMEOUT).body(body);
         if !self.key.is_empty() {
             request = request.bearer_auth(&self.key);
         }
@@ -165,16 +165,16 @@ impl Keel {
         }
         let response = request.send().await.ok()?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Some(Answer { status, headers, text: response.text().await.ok()? })
+        Some(Reply { status, headers, text: response.text().await.ok()? })
     }
 
     /// `GET`
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> Reply {
         self.send(Method::GET, path, &[], Vec::new()).await
     }
 
     /// `POST` with a JSON body.
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
         self.send(Method::POST, path, &[], body.to_string().into_bytes()).await
     }
 
@@ -183,7 +183,7 @@ impl Keel {
         sse::Stream::new(self.raw_stream(path, last_event_id).await)
     }
 
-    /// Opens a stream where there may be nobody to answer.
+    /// Opens a stream; `None` if it could not be opened.
     pub async fn try_stream(&self, path: &str, last_event_id: Option<&str>) -> Option<sse::Stream> {
         let mut request = self.client.get(format!("{}{path}", self.base)).bearer_auth(&self.key);
         if let Some(id) = last_event_id {
@@ -210,20 +210,20 @@ impl Keel {
         self.session_with(json!({})).await
     }
 
-    /// A new session described so; its path.
+    /// A new session with this description; its path.
     pub async fn session_with(&self, description: Value) -> String {
         let session = self.post("/v1/sessions", description).await.ok(201);
         format!("/v1/sessions/{}", session["sessionId"].as_str().unwrap())
     }
 
-    /// Says something; what became of it.
+    /// Sends an input; the response's body.
     pub async fn say(&self, session: &str, text: &str) -> Value {
         self.post(&format!("{session}/input"), json!({ "text": text })).await.ok(201)
     }
 
-    /// Sends an input until it is answered: a busy session says so, and sending the same again is safe (I6). What became
-    /// of it, and how often it was busy.
-    pub async fn insist(&self, session: &str, input: &Value) -> (Value, usize) {
+    /// Sends an input until it is accepted: sending it again to a busy session is safe (I6). The response's body, and how
+    /// often the session was busy.
+    pub async fn send_until_accepted(&self, session: &str, input: &Value) -> (Value, usize) {
         assert!(input["requestId"].is_string(), "without it a second one would be another");
         let mut busy = 0;
         loop {
@@ -255,13 +255,13 @@ impl Keel {
         let waiting = async {
             loop {
                 let page = self.get(&format!("{session}/events?after={after}&wait=5")).await;
-                // The place before it may not be there yet either.
+                // The event before it may not be committed yet either, and then the call is refused.
                 if page.status == 200 && !page.json()["events"].as_array().unwrap().is_empty() {
                     return;
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the event comes");
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the event comes");
     }
 
     /// Waits until no run is live; the session's row.
@@ -272,7 +272,7 @@ impl Keel {
         .await
     }
 
-    /// Waits until the session's row is as wanted.
+    /// Waits until `wanted` accepts the session's row.
     pub async fn until(&self, session: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let waiting = async {
             loop {
@@ -280,15 +280,15 @@ impl Keel {
                 if wanted(&row) {
                     return row;
                 }
-                // Not to be lucky: only so as not to ask a thousand times a second. PATIENCE bounds the whole.
+                // Not needed for the result, only to ask less often. TIMEOUT bounds the whole.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the session comes to be as wanted")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the session comes to be as wanted")
     }
 
-    /// Asks for a session's run as an owner.
-    pub async fn ask(&self, session: &str, owner: &str) -> Answer {
+    /// Tries to claim a session's run as an owner.
+    pub async fn ask(&self, session: &str, owner: &str) -> Reply {
         let id = session.rsplit('/').next().unwrap();
         self.post("/v1/runs/claim", json!({ "owner": owner, "sessionId": id })).await
     }
@@ -299,13 +299,13 @@ impl Keel {
     }
 
     /// Settles a run as an owner.
-    pub async fn settle(&self, session: &str, lease: &Value, outcome: &str) -> Answer {
+    pub async fn settle(&self, session: &str, lease: &Value, outcome: &str) -> Reply {
         let body = json!({ "lease": lease, "outcome": outcome, "backoffMs": 0 });
         self.post(&format!("{session}/settle"), body).await
     }
 
     /// Hands a run over as an owner.
-    pub async fn release(&self, session: &str, lease: &Value) -> Answer {
+    pub async fn release(&self, session: &str, lease: &Value) -> Reply {
         self.post(&format!("{session}/lease/release"), json!({ "lease": lease, "reason": "drain" })).await
     }
 
@@ -317,13 +317,13 @@ impl Keel {
     }
 
     /// Commits one event as an owner.
-    pub async fn commit(&self, session: &str, lease: &Value, event: Value) -> Answer {
+    pub async fn commit(&self, session: &str, lease: &Value, event: Value) -> Reply {
         self.post(&format!("{session}/commits"), json!({ "lease": lease, "events": [event] })).await
     }
 }
 
-/// An answer of a model that names its inputs.
-pub fn answer(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
+/// An assistant message that answers these inputs.
+pub fn assistant_message(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
     json!({
         "kind": "assistant.message",
         "generationId": generation,
@@ -336,13 +336,13 @@ pub fn answer(generation: &str, text: &str, input_seqs: &[u64]) -> Value {
     })
 }
 
-/// An answer of a model that asks for tools by these call ids.
-pub fn asks(generation: &str, calls: &[&str], input_seqs: &[u64]) -> Value {
-    let mut asking = answer(generation, "", input_seqs);
+/// An assistant message with tool calls of these ids.
+pub fn assistant_calls(generation: &str, calls: &[&str], input_seqs: &[u64]) -> Value {
+    let mut message = assistant_message(generation, "", input_seqs);
     let block = |id: &&str| json!({ "type": "toolCall", "id": id, "name": "t", "arguments": {} });
-    asking["payload"]["content"] = calls.iter().map(block).collect();
-    asking["payload"]["stopReason"] = json!("tool_use");
-    asking
+    message["payload"]["content"] = calls.iter().map(block).collect();
+    message["payload"]["stopReason"] = json!("tool_use");
+    message
 }
 
 /// A tool's result.
@@ -350,7 +350,7 @@ pub fn result(call: &str) -> Value {
     json!({ "kind": "tool.result", "toolCallId": call, "payload": { "toolCallId": call, "content": "ok" } })
 }
 
-/// The token of a lease that a claim gave.
+/// The lease token in a claim's response.
 pub fn lease(claimed: &Value) -> Value {
     json!({ "owner": claimed["lease"]["owner"], "epoch": claimed["lease"]["epoch"] })
 }
@@ -383,7 +383,7 @@ pub fn assert_gap_free(events: &[Value]) {
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
 }
 
-/// A variable that says something.
+/// An environment variable, if it is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "a test's configuration is its environment")]
 pub fn var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

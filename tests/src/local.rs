@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::{CLIENT_KEY, OTHER_KEY, PATIENCE};
+use crate::{CLIENT_KEY, OTHER_KEY, TIMEOUT};
 
 /// A running `keel-local`; killed when dropped.
 pub struct Local {
@@ -30,7 +30,7 @@ fn program() -> PathBuf {
 }
 
 impl Local {
-    /// Starts one in memory, with further arguments.
+    /// Starts one in memory, with these further arguments.
     pub async fn start(arguments: &[&str]) -> Local {
         Self::start_with(&[&["--memory"], arguments].concat()).await
     }
@@ -40,7 +40,7 @@ impl Local {
         Self::try_start(arguments).await.expect("it starts")
     }
 
-    /// The same, where its store may fail while it starts.
+    /// The same; `None` if it does not start, since its store may fail.
     pub async fn try_start(arguments: &[&str]) -> Option<Local> {
         let mut child = Command::new(program())
             .args(["--port", "0", "--backoff-ms", "20"])
@@ -52,7 +52,7 @@ impl Local {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts or ends");
+        let line = tokio::time::timeout(TIMEOUT, lines.next_line()).await.expect("it starts or ends");
         let line = line.unwrap()?;
         let base = line.strip_prefix("Keel listens on ").expect("its first line").to_owned();
         let mut dynamodb = None;
@@ -61,7 +61,7 @@ impl Local {
             let line = lines.next_line().await.unwrap().expect("it says where its tables are");
             dynamodb = line.rsplit_once(" at ").map(|(_, address)| address.to_owned());
         }
-        // Its other lines are for people; without a reader the pipe would fill some day.
+        // Its other lines are read and dropped, so that the pipe does not fill.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Some(Local { child, base, dynamodb })
     }
@@ -84,6 +84,6 @@ impl Local {
 
     /// Waits until it has ended by itself; whether it ended well.
     pub async fn ended(&mut self) -> bool {
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success()
+        tokio::time::timeout(TIMEOUT, self.child.wait()).await.expect("it ends").unwrap().success()
     }
 }

@@ -1,5 +1,5 @@
-//! Lambda's Runtime API and Extensions API, as far as a function's program uses them: it hands out invocations, and shows
-//! each answer as it comes, piece by piece.
+//! The parts of Lambda's Runtime API and Extensions API that a function's program uses. It hands out invocations, and shows
+//! each response piece by piece, as it comes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::{PATIENCE, var};
+use crate::{TIMEOUT, var};
 
 /// The programs.
 pub const PROGRAMS: [&str; 5] = ["keel-edge", "keel-kernel", "keel-sweep", "keel-worker", "keel-stream"];
@@ -29,13 +29,13 @@ pub const PROGRAMS: [&str; 5] = ["keel-edge", "keel-kernel", "keel-sweep", "keel
 /// What `state` is behind the routes.
 struct Inner {
     invocations: tokio::sync::Mutex<mpsc::UnboundedReceiver<(String, Value, Duration)>>,
-    answers: Mutex<HashMap<String, mpsc::UnboundedSender<Told>>>,
+    answers: Mutex<HashMap<String, mpsc::UnboundedSender<ReplyPart>>>,
     asked: mpsc::UnboundedSender<Instant>,
     extensions: Mutex<Vec<String>>,
 }
 
-/// What an answer brings.
-enum Told {
+/// A part of a response.
+enum ReplyPart {
     /// Its headers.
     Begins(HeaderMap),
     /// A piece of its body.
@@ -55,14 +55,14 @@ pub struct RuntimeApi {
 }
 
 impl RuntimeApi {
-    /// Starts it, without work.
+    /// Starts it, without invocations.
     pub async fn start() -> Self {
         let (invoke, invocations) = mpsc::unbounded_channel();
-        let (tell, asked) = mpsc::unbounded_channel();
+        let (sender, asked) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
             invocations: tokio::sync::Mutex::new(invocations),
             answers: Mutex::default(),
-            asked: tell,
+            asked: sender,
             extensions: Mutex::default(),
         });
         let router = Router::new()
@@ -78,20 +78,20 @@ impl RuntimeApi {
         Self { address, inner, invoke, asked, sent: 0 }
     }
 
-    /// Waits until a program asks for its next invocation; when it did.
+    /// Waits until a program asks for its next invocation; the moment when it asked.
     pub async fn asked(&mut self) -> Instant {
-        let asked = tokio::time::timeout(PATIENCE, self.asked.recv()).await;
+        let asked = tokio::time::timeout(TIMEOUT, self.asked.recv()).await;
         asked.expect("it asks for work").expect("the API lives")
     }
 
-    /// Invokes with an event, as if so much time were given.
+    /// Invokes with an event and a deadline after `time`.
     pub fn invoke(&mut self, event: Value, time: Duration) -> Invocation {
         self.sent += 1;
         let id = format!("00000000-0000-4000-8000-{:012}", self.sent);
-        let (tell, told) = mpsc::unbounded_channel();
-        self.inner.answers.lock().unwrap().insert(id.clone(), tell);
+        let (sender, parts) = mpsc::unbounded_channel();
+        self.inner.answers.lock().unwrap().insert(id.clone(), sender);
         self.invoke.send((id, event, time)).expect("the API lives");
-        Invocation { told }
+        Invocation { parts }
     }
 
     /// The extensions that were registered: without one, SIGTERM would not come.
@@ -115,20 +115,20 @@ async fn next(State(api): State<Arc<Inner>>) -> Response {
 }
 
 async fn response(State(api): State<Arc<Inner>>, At(id): At<String>, request: Request) -> StatusCode {
-    let tell = api.answers.lock().unwrap().remove(&id).expect("an invocation is answered once");
-    let _ = tell.send(Told::Begins(request.headers().clone()));
+    let sender = api.answers.lock().unwrap().remove(&id).expect("an invocation is answered once");
+    let _ = sender.send(ReplyPart::Begins(request.headers().clone()));
     let mut body: axum::body::BodyDataStream = request.into_body().into_data_stream();
     while let Some(piece) = body.next().await {
-        // A program that was killed breaks its answer off.
+        // The response of a program that is killed breaks off.
         let Ok(piece) = piece else { break };
-        let _ = tell.send(Told::Piece(piece));
+        let _ = sender.send(ReplyPart::Piece(piece));
     }
     StatusCode::ACCEPTED
 }
 
 async fn error(State(api): State<Arc<Inner>>, At(id): At<String>, body: Bytes) -> StatusCode {
-    let tell = api.answers.lock().unwrap().remove(&id).expect("an invocation is answered once");
-    let _ = tell.send(Told::Failed(body));
+    let sender = api.answers.lock().unwrap().remove(&id).expect("an invocation is answered once");
+    let _ = sender.send(ReplyPart::Failed(body));
     StatusCode::ACCEPTED
 }
 
@@ -141,34 +141,34 @@ async fn register(State(api): State<Arc<Inner>>, headers: HeaderMap) -> Response
 
 /// An invocation under way.
 pub struct Invocation {
-    told: mpsc::UnboundedReceiver<Told>,
+    parts: mpsc::UnboundedReceiver<ReplyPart>,
 }
 
 impl Invocation {
-    async fn next(&mut self) -> Option<Told> {
-        tokio::time::timeout(PATIENCE, self.told.recv()).await.expect("an answer, or its end")
+    async fn next(&mut self) -> Option<ReplyPart> {
+        tokio::time::timeout(TIMEOUT, self.parts.recv()).await.expect("an answer, or its end")
     }
 
     /// Waits until the answer begins; its headers.
     pub async fn begins(&mut self) -> HeaderMap {
         match self.next().await.expect("an answer") {
-            Told::Begins(headers) => headers,
-            Told::Piece(_) => panic!("it had begun"),
-            Told::Failed(body) => panic!("it failed: {}", String::from_utf8_lossy(&body)),
+            ReplyPart::Begins(headers) => headers,
+            ReplyPart::Piece(_) => panic!("it had begun"),
+            ReplyPart::Failed(body) => panic!("it failed: {}", String::from_utf8_lossy(&body)),
         }
     }
 
     /// The next piece of the answer as it was sent; `None` when it has ended.
     pub async fn piece(&mut self) -> Option<Bytes> {
         match self.next().await? {
-            Told::Piece(piece) => Some(piece),
-            Told::Begins(_) => panic!("an answer begins once"),
-            Told::Failed(body) => panic!("it failed: {}", String::from_utf8_lossy(&body)),
+            ReplyPart::Piece(piece) => Some(piece),
+            ReplyPart::Begins(_) => panic!("an answer begins once"),
+            ReplyPart::Failed(body) => panic!("it failed: {}", String::from_utf8_lossy(&body)),
         }
     }
 
     /// The whole answer of an invocation that does not stream.
-    pub async fn answer(mut self) -> Value {
+    pub async fn reply(mut self) -> Value {
         self.begins().await;
         let mut whole = Vec::new();
         while let Some(piece) = self.piece().await {
@@ -227,9 +227,9 @@ impl Bootstrap {
             .kill_on_drop(true)
             .spawn()
             .expect("it starts");
-        let (tell, lines) = mpsc::unbounded_channel();
-        read(child.stdout.take().unwrap(), tell.clone());
-        read(child.stderr.take().unwrap(), tell);
+        let (sender, lines) = mpsc::unbounded_channel();
+        read(child.stdout.take().unwrap(), sender.clone());
+        read(child.stderr.take().unwrap(), sender);
         Self { child, lines }
     }
 
@@ -246,13 +246,13 @@ impl Bootstrap {
 
     /// Waits until it has ended by itself; whether it ended well.
     pub async fn ended(&mut self) -> bool {
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success()
+        tokio::time::timeout(TIMEOUT, self.child.wait()).await.expect("it ends").unwrap().success()
     }
 
-    /// Waits for a line of its log, or a metric, that is as wanted.
+    /// Waits for a line of its log, or a metric, that `wanted` accepts.
     pub async fn logged(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
-            let line = tokio::time::timeout(PATIENCE, self.lines.recv()).await.expect("it logs that");
+            let line = tokio::time::timeout(TIMEOUT, self.lines.recv()).await.expect("it logs that");
             let line = line.expect("it logs that before it ends");
             if let Ok(line) = serde_json::from_str(&line)
                 && wanted(&line)
@@ -263,16 +263,16 @@ impl Bootstrap {
     }
 }
 
-fn read(from: impl AsyncRead + Unpin + Send + 'static, tell: mpsc::UnboundedSender<String>) {
+fn read(from: impl AsyncRead + Unpin + Send + 'static, sender: mpsc::UnboundedSender<String>) {
     let mut lines = BufReader::new(from).lines();
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
-            let _ = tell.send(line);
+            let _ = sender.send(line);
         }
     });
 }
 
-/// How long a program takes from its start until it asks for its first invocation, so many times.
+/// How long a program takes from its start until it asks for its first invocation, measured `starts` times.
 pub async fn start_times(program: &Path, starts: usize) -> Vec<Duration> {
     let mut taken = Vec::new();
     for _ in 0..starts {

@@ -1,11 +1,11 @@
-//! A reader of streams that keeps every frame as it came. Reconnecting is the test's own: it is what is tested.
+//! A reader of streams that gives every frame as it came. It does not reconnect: tests do that themselves.
 
 use eventsource_stream::{EventStream, Eventsource as _};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use serde_json::Value;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ impl Stream {
     /// The next frame with data; `None` when the stream has ended.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {
-            let event = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("a frame or the end")?;
+            let event = tokio::time::timeout(TIMEOUT, self.0.next()).await.expect("a frame or the end")?;
             let event = event.ok()?;
             if !event.data.is_empty() {
                 return Some(Frame {

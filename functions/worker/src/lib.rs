@@ -198,7 +198,7 @@ impl Worker {
             waits: &waits,
             new_id: &new_id,
         };
-        Ok(keel_agent::answer(ports, &run, told).await?)
+        Ok(keel_agent::answer_run(ports, &run, told).await?)
     }
 
     /// An attempt without its resources fails like any other, and says why.

@@ -16,7 +16,7 @@ use aws_smithy_types::body::SdkBody;
 use dynoxide::Database;
 
 use crate::Dispatch;
-use crate::operations::{self, Answer};
+use crate::operations::{self, ApiResponse};
 
 /// The header that names the operation, and what stands before its name.
 const TARGET: &str = "x-amz-target";
@@ -36,12 +36,12 @@ impl Connector {
         Self { database, dispatch }
     }
 
-    async fn answer(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+    async fn respond(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let target = request.headers().get(TARGET).unwrap_or_default();
         let operation = target.strip_prefix(TARGET_PREFIX).unwrap_or_default().to_owned();
         let body =
             request.body().bytes().ok_or_else(|| ConnectorError::user(Unanswerable::Streaming.into()))?;
-        let answer = match self.dispatch {
+        let response = match self.dispatch {
             Dispatch::Inline => operations::run(&self.database, &operation, body),
             Dispatch::Blocking => {
                 let (database, body) = (self.database, body.to_vec());
@@ -51,20 +51,20 @@ impl Connector {
                     .map_err(|cause| ConnectorError::other(Unanswerable::Ended(cause).into(), None))?
             }
         };
-        Ok(response(answer))
+        Ok(http_response(response))
     }
 }
 
-fn response(answer: Answer) -> HttpResponse {
-    let status = StatusCode::try_from(answer.status).expect("the store's statuses are HTTP's");
-    let mut response = HttpResponse::new(status, SdkBody::from(answer.body));
+fn http_response(response: ApiResponse) -> HttpResponse {
+    let status = StatusCode::try_from(response.status).expect("the store's statuses are HTTP's");
+    let mut response = HttpResponse::new(status, SdkBody::from(response.body));
     response.headers_mut().insert("content-type", CONTENT_TYPE);
     response
 }
 
 impl HttpConnector for Connector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        HttpConnectorFuture::new(self.clone().answer(request))
+        HttpConnectorFuture::new(self.clone().respond(request))
     }
 }
 

@@ -57,7 +57,7 @@ impl Embedded {
     /// The store in the file at `path`, which is created with its folder where absent; [`Dispatch::Blocking`].
     ///
     /// Every commit reaches the disk before it is answered (WAL, full sync). The memory of `ClientRequestToken`s is
-    /// not in the file: across a restart only the items themselves tell what was written, as they do in DynamoDB once
+    /// not in the file: across a restart only the items themselves show what was written, as in DynamoDB once
     /// ten minutes have passed.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
@@ -92,21 +92,21 @@ impl Embedded {
 
     /// One request as DynamoDB's endpoint gets it: the operation's name from `x-amz-target`, and the JSON body. The
     /// answer's status and JSON body.
-    pub async fn answer(&self, target: &str, body: Vec<u8>) -> (u16, String) {
+    pub async fn call(&self, target: &str, body: Vec<u8>) -> (u16, String) {
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let database = self.database.clone();
         let run = move || operations::run(&database, &operation, &body);
-        let answer = match self.dispatch {
+        let response = match self.dispatch {
             Dispatch::Inline => run(),
             Dispatch::Blocking => match tokio::task::spawn_blocking(run).await {
-                Ok(answer) => answer,
-                Err(_) => operations::Answer { status: 500, body: "{}".to_owned() },
+                Ok(response) => response,
+                Err(_) => operations::ApiResponse { status: 500, body: "{}".to_owned() },
             },
         };
-        (answer.status, answer.body)
+        (response.status, response.body)
     }
 
-    /// Deletes what is past its time to live and tells how many items that were. The store never does so by itself;
+    /// Deletes the items that are past their time to live; how many there were. The store never does so by itself;
     /// DynamoDB does within days, so no reader may count on it.
     pub async fn sweep_expired(&self) -> Result<usize, SweepError> {
         let database = self.database.clone();

@@ -9,13 +9,13 @@ use serde::de::DeserializeOwned;
 
 /// What goes back over the wire.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
 /// Runs one operation to its end on the calling thread.
-pub(crate) fn run(db: &Database, operation: &str, body: &[u8]) -> Answer {
+pub(crate) fn run(db: &Database, operation: &str, body: &[u8]) -> ApiResponse {
     let outcome = match operation {
         "CreateTable" => call(body, |request| db.create_table(request)),
         "DeleteTable" => call(body, |request| db.delete_table(request)),
@@ -36,8 +36,8 @@ pub(crate) fn run(db: &Database, operation: &str, body: &[u8]) -> Answer {
         _ => return unknown(operation),
     };
     match outcome {
-        Ok(body) => Answer { status: 200, body },
-        Err(refusal) => Answer { status: refusal.status_code(), body: refusal.to_json() },
+        Ok(body) => ApiResponse { status: 200, body },
+        Err(refusal) => ApiResponse { status: refusal.status_code(), body: refusal.to_json() },
     }
 }
 
@@ -50,12 +50,12 @@ fn call<Request: DeserializeOwned, Response: Serialize>(
     serde_json::to_string(&response).map_err(|e| DynoxideError::InternalServerError(e.to_string()))
 }
 
-fn unknown(operation: &str) -> Answer {
+fn unknown(operation: &str) -> ApiResponse {
     let body = serde_json::json!({
         "__type": "com.amazon.coral.service#UnknownOperationException",
         "message": format!("the embedded store does not serve {operation:?}"),
     });
-    Answer { status: 400, body: body.to_string() }
+    ApiResponse { status: 400, body: body.to_string() }
 }
 
 /// Words by which the store's own readers mark a body that parses and breaks a rule of DynamoDB's, as opposed to one of
@@ -71,14 +71,14 @@ fn unreadable(message: &str) -> DynoxideError {
         }
         _ => ("", message),
     };
-    // serde_json ends every message with where it stood in the body, which DynamoDB never tells.
-    let told = rest.rsplit_once(" at line ").map_or(rest, |(told, _)| told).trim().to_owned();
+    // serde_json ends every message with a place in the body, which DynamoDB's messages never have.
+    let detail = rest.rsplit_once(" at line ").map_or(rest, |(detail, _)| detail).trim().to_owned();
     let breaks_a_rule =
         !marker.starts_with("SERIALIZATION") && BREAKS_A_RULE.iter().any(|m| message.contains(m));
     if breaks_a_rule {
-        DynoxideError::ValidationException(told)
+        DynoxideError::ValidationException(detail)
     } else {
-        DynoxideError::SerializationException(told)
+        DynoxideError::SerializationException(detail)
     }
 }
 
@@ -86,8 +86,8 @@ fn unreadable(message: &str) -> DynoxideError {
 mod tests {
     use super::*;
 
-    fn type_of(answer: &Answer) -> String {
-        let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    fn type_of(response: &ApiResponse) -> String {
+        let body: serde_json::Value = serde_json::from_str(&response.body).unwrap();
         body["__type"].as_str().unwrap().to_owned()
     }
 
@@ -95,22 +95,26 @@ mod tests {
     fn an_operation_that_is_not_served_is_refused_by_name() {
         let db = Database::memory().unwrap();
         for operation in ["UpdateTable", "Nonsense", ""] {
-            let answer = run(&db, operation, b"{}");
-            assert_eq!(answer.status, 400);
-            assert_eq!(type_of(&answer), "com.amazon.coral.service#UnknownOperationException");
-            assert!(answer.body.contains(operation));
+            let response = run(&db, operation, b"{}");
+            assert_eq!(response.status, 400);
+            assert_eq!(type_of(&response), "com.amazon.coral.service#UnknownOperationException");
+            assert!(response.body.contains(operation));
         }
     }
 
     #[test]
     fn a_body_that_breaks_a_rule_is_a_validation_and_one_of_the_wrong_type_a_serialization_error() {
         let db = Database::memory().unwrap();
-        let answer = run(&db, "PutItem", br#"{"TableName":"t","Item":{"n":{"N":"one"}}}"#);
-        assert_eq!(type_of(&answer), "com.amazon.coral.validate#ValidationException");
-        assert!(!answer.body.contains("VALIDATION") && !answer.body.contains("at line"), "{}", answer.body);
+        let response = run(&db, "PutItem", br#"{"TableName":"t","Item":{"n":{"N":"one"}}}"#);
+        assert_eq!(type_of(&response), "com.amazon.coral.validate#ValidationException");
+        assert!(
+            !response.body.contains("VALIDATION") && !response.body.contains("at line"),
+            "{}",
+            response.body
+        );
 
-        let answer = run(&db, "TransactWriteItems", br#"{"TransactItems":7}"#);
-        assert_eq!(type_of(&answer), "com.amazon.coral.service#SerializationException");
-        assert!(!answer.body.contains("at line"), "{}", answer.body);
+        let response = run(&db, "TransactWriteItems", br#"{"TransactItems":7}"#);
+        assert_eq!(type_of(&response), "com.amazon.coral.service#SerializationException");
+        assert!(!response.body.contains("at line"), "{}", response.body);
     }
 }

@@ -1,6 +1,6 @@
-//! The tables, read from the one place that defines them (`infra/tables.json`), and made wherever they are missing.
+//! The tables, read from the one place that defines them (`infra/tables.json`), and created if they are missing.
 //!
-//! The file has the shape of DynamoDB's CreateTable request. A member this module does not carry out fails the reading:
+//! The file has the shape of DynamoDB's CreateTable request. A member that this module does not know is an error, so that
 //! nothing that is written there is silently left out of a table.
 
 use std::collections::BTreeSet;
@@ -96,9 +96,9 @@ pub fn all() -> &'static [Table] {
 }
 
 /// Makes each table that is absent, named `{prefix}{name}`, waits until it can be used and sets its time to live.
-/// Tells the full names of those it made. To call it again is harmless, as is another process doing the same.
+/// Returns the full names of those it made. Calling it again is harmless, also from another process.
 ///
-/// A table of that name with other keys or indexes is an error: nothing else here would notice.
+/// A table of that name with other keys or indexes is an error, which nothing else here would notice.
 pub async fn create_missing(client: &Client, prefix: &str) -> Result<Vec<String>, TablesError> {
     let mut made = Vec::new();
     for table in all() {
@@ -242,7 +242,7 @@ fn refused(operation: &'static str, table: &str, source: impl Error + Send + Syn
     TablesError::Refused { operation, table: table.to_owned(), source: Box::new(source) }
 }
 
-/// Why the tables do not stand as defined.
+/// Why the tables are not as defined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TablesError {

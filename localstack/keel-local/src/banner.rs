@@ -1,13 +1,13 @@
-//! What a person reads at the start.
+//! What is printed at the start.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a program for a terminal")]
 
 use std::net::SocketAddr;
 
-/// The key that always works here. It opens a loopback port to who is on the machine already.
+/// The key that always works here. It is public: the port can be reached only from this machine.
 pub(crate) const DEV_KEY: &str = "keel_dev.local_not-a-secret";
 
-/// Says where Keel is and how to talk to it. The lines work as printed.
+/// Prints Keel's address, and commands to try it out. They work as printed.
 pub(crate) fn ready(address: SocketAddr, kept: &str, dynamodb: Option<SocketAddr>) {
     let sessions = format!("http://{address}/v1/sessions");
     let auth = format!("-H 'Authorization: Bearer {DEV_KEY}'");
@@ -25,7 +25,7 @@ pub(crate) fn ready(address: SocketAddr, kept: &str, dynamodb: Option<SocketAddr
     println!();
 }
 
-/// Says why Keel did not start, with every cause.
+/// Prints why Keel did not start, with every cause.
 pub(crate) fn failed(error: &dyn std::error::Error) {
     eprintln!("keel-local: {error}");
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The store: embedded, or a DynamoDB somewhere else; and the embedded one for others.
+//! The store: the embedded one, or a DynamoDB at an address. The embedded one can also be served to other programs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use tokio::net::TcpListener;
 use crate::error::StartError;
 use crate::options::Options;
 
-/// The tables' names begin so.
+/// The prefix of the tables' names.
 pub(crate) const PREFIX: &str = "keel-";
-/// The longest that one request to a DynamoDB elsewhere may take.
+/// The longest that one request to a DynamoDB at an address may take.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// What DynamoDB calls its JSON.
+/// DynamoDB's media type.
 const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
 
 /// The store that the options ask for.
 pub(crate) struct Store {
     client: Client,
-    /// How often what may be carried out twice is tried.
+    /// How calls that may safely be carried out twice are retried.
     retries: RetryConfig,
-    /// Set where it is in this process.
+    /// Set if the store is in this process.
     pub(crate) embedded: Option<Embedded>,
 }
 
@@ -51,11 +51,11 @@ impl Store {
             (None, true) => Embedded::memory()?.with_dispatch(keel_embedded::Dispatch::Blocking),
             (None, false) => Embedded::open(options.data.join("ledger.sqlite"))?,
         };
-        // In the process nothing fails for a moment.
+        // In the process there are no passing failures.
         Ok(Self { client: embedded.client(), retries: RetryConfig::disabled(), embedded: Some(embedded) })
     }
 
-    /// Where the ledger is, for people.
+    /// Where the ledger is, in words.
     pub(crate) fn place(&self, options: &Options) -> String {
         match (&options.dynamodb, options.memory) {
             (Some(endpoint), _) => format!("in the DynamoDB at {endpoint}"),
@@ -83,14 +83,14 @@ pub(crate) async fn serve(embedded: Embedded, port: u16) -> Result<SocketAddr, S
         .await
         .map_err(|source| StartError::Listen { port, source })?;
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let router = Router::new().route("/", post(answer)).with_state(embedded);
+    let router = Router::new().route("/", post(call)).with_state(embedded);
     tokio::spawn(async move { axum::serve(listener, router).await });
     Ok(address)
 }
 
-async fn answer(State(embedded): State<Embedded>, headers: HeaderMap, body: Bytes) -> Response {
+async fn call(State(embedded): State<Embedded>, headers: HeaderMap, body: Bytes) -> Response {
     let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
-    let (status, body) = embedded.answer(target, body.to_vec()).await;
+    let (status, body) = embedded.call(target, body.to_vec()).await;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response()
 }

@@ -1,7 +1,7 @@
 //! Keel on one machine: every function in one process, over a store that is embedded in it.
 //!
-//! The routers and handlers are the deployed ones; the store is spoken to through the real AWS SDK. Only what cannot be
-//! there is replaced: SQS by a channel, the schedule by a timer.
+//! The routers and handlers are the deployed ones, and the store is called through the real AWS SDK. Only what one machine does
+//! not have is replaced: SQS by a channel, the schedule by a timer.
 
 mod banner;
 mod dynamodb;

@@ -24,10 +24,10 @@ pub(crate) struct Options {
     /// Serve the embedded store as DynamoDB on this port of 127.0.0.1 too, for tools and for a second process.
     #[arg(long)]
     pub(crate) dynamodb_port: Option<u16>,
-    /// How long a lease holds, in milliseconds: what a killed process makes its successor wait.
+    /// How long a lease holds, in milliseconds: after a kill, a successor waits at most this long.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) lease_ms: u64,
-    /// Between two sweeps, in milliseconds.
+    /// The time between two sweeps, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) sweep_ms: u64,
     /// The first retry's backoff, in milliseconds.
@@ -36,20 +36,20 @@ pub(crate) struct Options {
     /// How long a stream lives, in milliseconds.
     #[arg(long, default_value_t = 300_000)]
     pub(crate) stream_ms: u64,
-    /// How long an invocation of the worker lasts, in milliseconds; 0 is as long as it takes. A run that is longer is
-    /// handed over, as it is in a function.
+    /// How long an invocation of the worker may last, in milliseconds; 0 is without limit. A longer run is handed over, as in
+    /// a function.
     #[arg(long, default_value_t = 0)]
     pub(crate) invocation_ms: u64,
-    /// Answer no runs: loops of your own claim them through the owner API.
+    /// Do not run the worker: owners of your own claim runs through the owner API.
     #[arg(long)]
     pub(crate) no_worker: bool,
-    /// Who answers: `fake`, a scripted model, `anthropic`, or `openai` and whatever speaks like it.
+    /// The model's provider: `fake` (a scripted model), `anthropic`, or `openai` and any server with its API.
     #[arg(long, default_value = "fake", env = "KEEL_PROVIDER")]
     pub(crate) provider: String,
-    /// The provider's address, where it is not its own: http://127.0.0.1:11434/v1 is Ollama.
+    /// The address of another server with the provider's API: http://127.0.0.1:11434/v1 is Ollama.
     #[arg(long, value_name = "URL", env = "KEEL_PROVIDER_URL")]
     pub(crate) provider_url: Option<String>,
-    /// The provider's key. Better given by the environment: arguments can be seen by others on the machine.
+    /// The provider's key. Set it in the environment: others on the machine can see arguments.
     #[arg(long, value_name = "KEY", env = "KEEL_PROVIDER_KEY", hide_env_values = true)]
     pub(crate) provider_key: Option<SecretString>,
     /// The model of sessions that name none.
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// A further API key and its scopes, `keel_<tenant>.<id>_<secret>=client,owner`. May be repeated.
     #[arg(long = "key", value_name = "KEY=SCOPES")]
     pub(crate) keys: Vec<String>,
-    /// What is logged to standard error, as of RUST_LOG.
+    /// What is logged to standard error, as in RUST_LOG.
     #[arg(long, default_value = "warn", env = "KEEL_LOG")]
     pub(crate) log: String,
 }

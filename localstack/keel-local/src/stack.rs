@@ -36,14 +36,14 @@ use crate::dynamodb::{self, Store};
 use crate::error::StartError;
 use crate::options::Options;
 
-/// Tools and models on this machine are what one tries Keel out with.
+/// Tools and models on this machine are allowed: they are what Keel is tried out with.
 const EGRESS: EgressPolicy = EgressPolicy { loopback: true, private: false };
-/// How long open requests and runs may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks for expired partials.
+/// How long open requests and runs may take to end after SIGTERM.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between two deletions of expired partials.
 const EXPIRY: Duration = Duration::from_secs(60);
 
-/// Runs until it is told to stop.
+/// Runs until SIGTERM or Ctrl-C.
 pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let opened = Store::open(options)?;
     opened.prepare().await?;
@@ -95,13 +95,13 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     });
     let end = async {
         let _ = draining.wait_for(|drain| *drain).await;
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(END_TIMEOUT).await;
     };
     tokio::select! {
         served = serving.into_future() => served.map_err(StartError::Serve)?,
-        () = end => tracing::warn!("some requests did not end in time"),
+        () = end => tracing::warn!("some requests did not end in time and are dropped"),
     }
-    let _ = tokio::time::timeout(PATIENCE, async { while work.join_next().await.is_some() {} }).await;
+    let _ = tokio::time::timeout(END_TIMEOUT, async { while work.join_next().await.is_some() {} }).await;
     Ok(())
 }
 
@@ -126,7 +126,7 @@ fn routes(
         life: Duration::from_millis(options.stream_ms),
         idle_life: Duration::from_millis(options.stream_ms),
         bytes: usize::MAX,
-        look_live_ms: (500, 1_000), // commits are heard of; this is the backstop
+        look_live_ms: (500, 1_000), // commits notify the streams; polling is the backstop
         ..StreamConfig::default()
     };
     let owners = Owners { ledger: ledger.clone(), auth: auth.clone() };
@@ -134,7 +134,7 @@ fn routes(
     keel_fn_edge::router(edge).merge(keel_fn_kernel::router(owners)).merge(keel_fn_stream::router(streams))
 }
 
-/// Secrets beside the ledger, or in memory with it.
+/// Secrets: in the ledger's folder, or in memory like the ledger.
 fn secrets(options: &Options) -> Result<Arc<FileSecrets>, StartError> {
     let opened = match options.memory || options.dynamodb.is_some() {
         true => FileSecrets::memory(),
@@ -181,7 +181,7 @@ fn worker(
 ) -> Worker {
     let mut config = WorkerConfig { backoff_ms: options.backoff_ms, ..WorkerConfig::default() };
     if options.invocation_ms > 0 {
-        // The same shares of an invocation as of a function's fifteen minutes.
+        // The same fractions of the invocation as of a function's fifteen minutes.
         config.no_new_request = Duration::from_millis(options.invocation_ms / 10);
         config.stop = Duration::from_millis(options.invocation_ms / 30);
     }
@@ -210,7 +210,7 @@ async fn write_keys(tenants: &TenantStore, more: &[String]) -> Result<(), StartE
     Ok(())
 }
 
-/// The queue's event source: one task per hint. A hint that comes twice fails to claim.
+/// The queue's event source: one task per hint. The second of two hints fails to claim.
 async fn answer_hints(worker: Worker, mut hinted: mpsc::UnboundedReceiver<Hint>, invocation_ms: u64) {
     let mut drain = worker.drain.clone();
     let mut attempts = JoinSet::new();
@@ -233,7 +233,7 @@ async fn answer_hints(worker: Worker, mut hinted: mpsc::UnboundedReceiver<Hint>,
     while attempts.join_next().await.is_some() {}
 }
 
-/// Outside loops ask for runs; nobody here waits for a hint.
+/// Without a worker nothing waits for hints.
 async fn drop_hints(mut hinted: mpsc::UnboundedReceiver<Hint>, mut drain: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -256,7 +256,7 @@ async fn sweep_on(sweeper: Sweeper, every: Duration, mut drain: watch::Receiver<
     }
 }
 
-/// The embedded store expires nothing by itself.
+/// Deletes expired partials: the embedded store does not by itself.
 async fn expire(embedded: Embedded, mut drain: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -264,7 +264,7 @@ async fn expire(embedded: Embedded, mut drain: watch::Receiver<bool>) {
             () = tokio::time::sleep(EXPIRY) => {}
         }
         if let Err(error) = embedded.sweep_expired().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "expired partials were not dropped");
+            tracing::warn!(error = &error as &dyn std::error::Error, "expired partials could not be deleted");
         }
     }
 }

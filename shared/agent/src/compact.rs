@@ -1,4 +1,4 @@
-//! When a context is too long, and where it is cut (K). Pure.
+//! Whether a context is too long, and where it is cut (K). Pure.
 
 use keel_kernel::transcript::{Entry, Transcript};
 use keel_kernel::{Event, Seq};
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::provider::{Message, cut_output, text_of};
 
-/// What a model may read, and what is left for it.
+/// How much a model may read, and how a compaction divides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Tokens that the model takes.
+    /// The tokens that a request may have, its answer included.
     pub tokens: u64,
-    /// Of them: kept free for its answer.
+    /// How many of them are kept free for the answer.
     pub reserve: u64,
     /// About how many tokens of the newest entries a compaction keeps.
     pub keep: u64,
@@ -24,24 +24,24 @@ impl Default for Window {
 }
 
 impl Window {
-    /// A window of so many tokens, its shares in proportion where it is small.
+    /// A window of this many tokens. In a small one, `reserve` and `keep` are a quarter of it.
     pub fn of(tokens: u64) -> Self {
         let whole = Self::default();
         Self { tokens, reserve: whole.reserve.min(tokens / 4), keep: whole.keep.min(tokens / 4) }
     }
 
-    /// Whether a context of this size wants compacting before the next request.
+    /// Whether a context of this size must be compacted before the next request.
     pub fn is_full(&self, context: u64) -> bool {
         context > self.tokens.saturating_sub(self.reserve)
     }
 }
 
-/// Characters that count as one token where no provider has counted.
+/// How many characters are taken as one token where no provider has counted.
 const CHARS_PER_TOKEN: u64 = 4;
-/// What an entry costs beside its text.
+/// The tokens of an entry beside its text.
 const ENTRY_TOKENS: u64 = 4;
 
-/// An entry's size by our own measure.
+/// An entry's estimated size, in tokens.
 fn tokens(entry: &Entry<'_>) -> u64 {
     let chars = match entry {
         Entry::Summary(event) | Entry::User(event) | Entry::Assistant(event) => event.payload.text().len(),
@@ -51,11 +51,11 @@ fn tokens(entry: &Entry<'_>) -> u64 {
     chars as u64 / CHARS_PER_TOKEN + ENTRY_TOKENS
 }
 
-/// What the model that answered last says the context had, and what came since by our own measure.
+/// The size of a context in tokens: what the provider counted at the last answer, and an estimate of what came since.
 pub fn context_tokens(transcript: &Transcript<'_>) -> u64 {
     let mut since = 0;
     for entry in transcript.entries.iter().rev() {
-        // A count from before a compaction is of a context that is gone: `counted` leaves it out.
+        // A count from before a compaction is of another context: `counted` leaves it out.
         if let Entry::Assistant(event) = entry
             && let Some(counted) = counted(event, transcript)
         {
@@ -85,31 +85,32 @@ pub struct Cut {
     pub conversation: String,
     /// The size of the context before.
     pub tokens_before: u64,
-    /// A turn was cut through: what it was asked stands in the summary, word for word.
+    /// Inputs of kept answers that are not kept themselves: the summary repeats them word for word.
     pub asked: Option<String>,
 }
 
-/// Plans a compaction that keeps about `keep` tokens, the last answer and its results at least. `None`: there is nothing that could be summarised.
+/// Plans a compaction that keeps about `keep` tokens, and at least the last answer and its results. `None`: there is nothing
+/// to summarise.
 ///
-/// K1: a call and its result stay together, and an input that no answer has named is kept. Order in the context is not
-/// order in the ledger, so what is kept is worked out from positions, as every reader will.
+/// K1: a call and its result stay together, and an input that no answer has named is kept. The order of the context is not
+/// that of the ledger. So what is kept is determined by seqs, as every reader of the compaction does.
 pub fn plan(transcript: &Transcript<'_>, last: Seq, keep: u64) -> Option<Cut> {
     let entries = &transcript.entries;
     let is_waiting = |event: &Event| transcript.presented.contains(&event.seq);
-    let mut at = entries.len();
+    let mut index = entries.len();
     let mut kept = 0;
-    while at > 0 {
-        let entry = &entries[at - 1];
+    while index > 0 {
+        let entry = &entries[index - 1];
         let presented = matches!(entry, Entry::User(event) if is_waiting(event));
-        let enough = !presented && kept >= keep.max(1) && begins_a_step(entries.get(at));
+        let enough = !presented && kept >= keep.max(1) && begins_a_step(entries.get(index));
         if enough || matches!(entry, Entry::Summary(_)) {
             break;
         }
         kept += if presented { 0 } else { tokens(entry) };
-        at -= 1;
+        index -= 1;
     }
-    let (before, after) = entries.split_at(at);
-    // By answers, for an input may be far older than the answer that it waited for.
+    let (before, after) = entries.split_at(index);
+    // By the seqs of answers: an input may be far older than its answer.
     let position = |entry: &Entry<'_>| match entry {
         Entry::Assistant(event) => Some(event.seq),
         _ => None,
@@ -146,7 +147,7 @@ pub fn plan(transcript: &Transcript<'_>, last: Seq, keep: u64) -> Option<Cut> {
     }
     let is_split = matches!(after.first(), Some(Entry::Assistant(_)));
     let mut asked: Vec<String> = last_asked.filter(|_| is_split).into_iter().collect();
-    // An input whose answer is kept and that is itself too old to be: word for word, like what a split turn was asked.
+    // An input that is too old to be kept although its answer is: repeated word for word, like the input of a split turn.
     for entry in after {
         if let Entry::User(event) = entry
             && !is_waiting(event)
@@ -163,7 +164,7 @@ pub fn plan(transcript: &Transcript<'_>, last: Seq, keep: u64) -> Option<Cut> {
     })
 }
 
-/// Whether a context may begin with this entry: not with a result, whose call would be gone.
+/// Whether a context may begin with this entry. It may not begin with a result without its call.
 fn begins_a_step(entry: Option<&Entry<'_>>) -> bool {
     match entry {
         None | Some(Entry::User(_) | Entry::Assistant(_)) => true,
@@ -171,9 +172,9 @@ fn begins_a_step(entry: Option<&Entry<'_>>) -> bool {
     }
 }
 
-/// The most of a request that a summary repeats, in bytes.
+/// How much of the inputs a summary repeats, in bytes.
 const ASKED_MAX: usize = 4_096;
-/// The most of one entry that is summarised, in bytes.
+/// How much of one entry is summarised, in bytes.
 const ENTRY_MAX: usize = 8_192;
 
 fn shortened(text: &str, max: usize) -> String {
@@ -183,8 +184,8 @@ fn shortened(text: &str, max: usize) -> String {
     format!("{} […]", &text[..text.floor_char_boundary(max)])
 }
 
-/// A conversation that a model with this window can be asked to summarise: what it began with and its end, where all of it
-/// would be too long.
+/// A conversation that fits into a request to a model with this window. If all of it is too long: its beginning and its end,
+/// half as much at each further try.
 pub fn bounded(conversation: &str, window: &Window, tries: u32) -> String {
     let most = window.tokens.saturating_sub(window.reserve).saturating_mul(CHARS_PER_TOKEN - 1) >> tries;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -196,7 +197,7 @@ pub fn bounded(conversation: &str, window: &Window, tries: u32) -> String {
     format!("{}\n\n[… left out …]\n\n{}", &conversation[..head], &conversation[tail..])
 }
 
-/// What was said, as a text to be read and not to be continued.
+/// The entries as one text, so that the model reads them and does not continue them.
 fn conversation(entries: &[&Entry<'_>]) -> String {
     let mut lines = Vec::new();
     for entry in entries {
@@ -205,7 +206,7 @@ fn conversation(entries: &[&Entry<'_>]) -> String {
             entry => match Message::of(entry) {
                 Message::Summary(text) => lines.push(format!("[summary so far]\n{text}")),
                 Message::User(payload) => lines.push(format!("[user]\n{}", text_of(&payload))),
-                Message::Assistant(payload) => lines.push(said(&payload)),
+                Message::Assistant(payload) => lines.push(assistant_entry(&payload)),
                 Message::ToolResult(payload) => {
                     let name = payload["toolName"].as_str().unwrap_or("a tool");
                     lines.push(format!("[result of {name}]\n{}", text_of(&payload)));
@@ -216,21 +217,21 @@ fn conversation(entries: &[&Entry<'_>]) -> String {
     lines.iter().map(|line| shortened(line, ENTRY_MAX)).collect::<Vec<_>>().join("\n\n")
 }
 
-fn said(payload: &Value) -> String {
-    let mut said = format!("[assistant]\n{}", text_of(payload));
+fn assistant_entry(payload: &Value) -> String {
+    let mut text = format!("[assistant]\n{}", text_of(payload));
     for block in payload["content"].as_array().into_iter().flatten() {
         if block["type"] == "toolCall" {
-            said.push_str(&format!(
+            text.push_str(&format!(
                 "\n[calls {} {}]",
                 block["name"].as_str().unwrap_or("?"),
                 block["arguments"]
             ));
         }
     }
-    said
+    text
 }
 
-/// What a model is told that summarises.
+/// The system prompt of a request for a summary.
 pub const INSTRUCTIONS: &str = "You write the summary that will stand in the place of a conversation's beginning. Another \
 model goes on from it and sees nothing else of what it replaces. Keep: what the user wants and has decided, in their words \
 where the wording matters; what was done, with names, numbers, paths and ids; what tools returned that is still needed; what \

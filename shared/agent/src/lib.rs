@@ -44,7 +44,7 @@ pub mod session_port;
 pub mod tool;
 pub mod waits;
 
-pub use effects::{Ended, Ports, RunContext, Signals, answer, not_begun};
+pub use effects::{Ended, Ports, RunContext, Signals, answer_run, not_begun};
 pub use next::{AttemptState, Next, Time, next};
 pub use provider::Provider;
 pub use session_port::{Partial, SessionPort, SessionPortError, SettleResult};

@@ -1,4 +1,4 @@
-//! What an owner does next. Pure: everything it depends on is an argument.
+//! What an owner does next. Pure: everything that the choice depends on is an argument.
 
 use keel_kernel::event::ToolCall;
 use keel_kernel::transcript::Transcript;
@@ -14,13 +14,13 @@ pub enum Time {
     /// Enough for another request or tool.
     #[default]
     Plenty,
-    /// Too little to begin anything; what runs may end.
+    /// Too little to begin anything; what is running may finish.
     NoNewRequest,
-    /// What runs must stop.
+    /// What is running must stop.
     Stop,
 }
 
-/// What the decision depends on beside the transcript.
+/// What the next action depends on beside the transcript.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttemptState {
     /// A client asked the attempt to stop.
@@ -31,10 +31,10 @@ pub struct AttemptState {
     pub turns: u32,
     /// Requests that an attempt may make.
     pub max_turns: u32,
-    /// The attempt is past its run's budget: a takeover of a run whose owners keep dying.
+    /// The run has used up its attempts: this is a takeover of a run whose owners keep dying.
     pub exhausted: bool,
     /// H5: a budget is reached.
-    pub spent: Option<BudgetReached>,
+    pub budget_reached: Option<BudgetReached>,
     /// The context is to be compacted first (K).
     pub compact: bool,
 }
@@ -44,30 +44,30 @@ pub struct AttemptState {
 pub struct ToRun<'a> {
     /// The call.
     pub call: &'a ToolCall,
-    /// H3: what a person put in the place of its arguments.
+    /// H3: the arguments that a person wrote in place of the model's.
     pub edited: Option<Value>,
 }
 
 /// The next action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next<'a> {
-    /// Stop, say so in the ledger, settle as cancelled.
+    /// Stop, commit that, settle as cancelled.
     Abort,
     /// S5: leave the rest to a successor.
     HandOver,
     /// Settle as failed, for this reason.
     Fail(&'static str),
-    /// S4a: give these calls an error result, for their arguments may be cut.
+    /// S4a: give these calls an error result, since their arguments may be cut.
     Reject(Vec<&'a ToolCall>),
-    /// Give these calls the results that are known.
+    /// Commit the results of these calls, which are known without running them.
     CommitKnownResults(Vec<(&'a ToolCall, ToolOutput)>),
     /// Open these calls' decisions, begin their children.
     Open(Vec<&'a ToolCall>),
     /// Run these calls.
     RunTools(Vec<ToRun<'a>>),
-    /// H1: wait for this, until that moment at the longest.
+    /// H1: park the run for this reason, until this moment at the latest.
     Park(WaitReason, Option<Millis>),
-    /// K: summarise what came before.
+    /// K: summarise the beginning of the context.
     Compact,
     /// Ask the model.
     Generate,
@@ -75,23 +75,23 @@ pub enum Next<'a> {
     Finish,
 }
 
-/// Decides the next action. What needs no time comes before what may have to be handed over. `call_states` are those of the
-/// open calls, in their order; a call beyond them is ready.
-pub fn next<'a>(transcript: &Transcript<'a>, facts: &AttemptState, call_states: &[CallState]) -> Next<'a> {
-    let has_time = facts.time == Time::Plenty;
+/// Decides the next action. Actions that need no time come before those that may have to be handed over. `call_states` are
+/// those of the open calls, in their order; a call beyond them is ready.
+pub fn next<'a>(transcript: &Transcript<'a>, state: &AttemptState, call_states: &[CallState]) -> Next<'a> {
+    let has_time = state.time == Time::Plenty;
     let owed = transcript.owed_turn || !transcript.presented.is_empty() || !transcript.open_calls.is_empty();
     if !owed {
-        // A cancel that comes now comes too late.
-        return match (facts.compact && !facts.cancel && !facts.exhausted, has_time) {
+        // A cancel comes too late here: everything is answered.
+        return match (state.compact && !state.cancel && !state.exhausted, has_time) {
             (false, _) => Next::Finish,
             (true, true) => Next::Compact,
             (true, false) => Next::HandOver,
         };
     }
-    if facts.cancel {
+    if state.cancel {
         return Next::Abort;
     }
-    if facts.exhausted {
+    if state.exhausted {
         return Next::Fail("the attempt budget is spent");
     }
     let cut: Vec<&ToolCall> =
@@ -102,25 +102,25 @@ pub fn next<'a>(transcript: &Transcript<'a>, facts: &AttemptState, call_states: 
     if !transcript.open_calls.is_empty() {
         return with_calls(transcript, call_states, has_time);
     }
-    if let Some(BudgetReached { until }) = facts.spent {
+    if let Some(BudgetReached { until }) = state.budget_reached {
         return Next::Park(WaitReason::Budget, until);
     }
-    if facts.turns >= facts.max_turns {
+    if state.turns >= state.max_turns {
         return Next::Fail("the attempt has made as many requests as it may");
     }
-    match (has_time, facts.compact) {
+    match (has_time, state.compact) {
         (false, _) => Next::HandOver,
         (true, true) => Next::Compact,
         (true, false) => Next::Generate,
     }
 }
 
-/// What can be done about calls without waiting comes first; the run waits only where nothing else is left.
+/// First what can be done for calls without waiting; the run waits only if nothing else is left.
 fn with_calls<'a>(transcript: &Transcript<'a>, call_states: &[CallState], has_time: bool) -> Next<'a> {
     let (mut known, mut unopened, mut ready) = (Vec::new(), Vec::new(), Vec::new());
     let mut waits: Option<(WaitReason, Option<Millis>)> = None;
-    for (at, open) in transcript.open_calls.iter().enumerate() {
-        match call_states.get(at) {
+    for (index, open) in transcript.open_calls.iter().enumerate() {
+        match call_states.get(index) {
             Some(CallState::Known(output)) => known.push((open.call, output.clone())),
             Some(CallState::Unopened) => unopened.push(open.call),
             Some(CallState::Waits(reason, until)) => {
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn facts() -> AttemptState {
+    fn state() -> AttemptState {
         AttemptState { max_turns: 10, ..AttemptState::default() }
     }
 
@@ -163,14 +163,14 @@ mod tests {
     #[test]
     fn a_turn_is_owed_until_input_and_tools_are_answered() {
         let idle = Transcript::default();
-        assert_eq!(next(&idle, &facts(), &[]), Next::Finish);
+        assert_eq!(next(&idle, &state(), &[]), Next::Finish);
         let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
-        assert_eq!(next(&input, &facts(), &[]), Next::Generate);
+        assert_eq!(next(&input, &state(), &[]), Next::Generate);
         let owed = Transcript { owed_turn: true, ..Transcript::default() };
-        assert_eq!(next(&owed, &facts(), &[]), Next::Generate); // A3
-        let spent = AttemptState { turns: 10, ..facts() };
-        assert!(matches!(next(&owed, &spent, &[]), Next::Fail(_)));
-        assert_eq!(next(&idle, &spent, &[]), Next::Finish);
+        assert_eq!(next(&owed, &state(), &[]), Next::Generate); // A3
+        let last = AttemptState { turns: 10, ..state() };
+        assert!(matches!(next(&owed, &last, &[]), Next::Fail(_)));
+        assert_eq!(next(&idle, &last, &[]), Next::Finish);
     }
 
     #[test]
@@ -181,9 +181,9 @@ mod tests {
             owed_turn: true,
             ..Transcript::default()
         };
-        assert_eq!(next(&open(true), &facts(), &[]), Next::Reject(vec![&call]));
+        assert_eq!(next(&open(true), &state(), &[]), Next::Reject(vec![&call]));
         assert_eq!(
-            next(&open(false), &facts(), &[]),
+            next(&open(false), &state(), &[]),
             Next::RunTools(vec![ToRun { call: &call, edited: None }])
         );
     }
@@ -192,7 +192,7 @@ mod tests {
     fn s5_nothing_is_begun_without_time_and_what_needs_none_is_done_first() {
         let call = call();
         for time in [Time::NoNewRequest, Time::Stop] {
-            let late = AttemptState { time, ..facts() };
+            let late = AttemptState { time, ..state() };
             let input = Transcript { presented: vec![Seq(1)], ..Transcript::default() };
             assert_eq!(next(&input, &late, &[]), Next::HandOver);
             let tools = Transcript {

@@ -1,12 +1,14 @@
-//! When token text becomes a chunk: often enough to read along, seldom enough to pay for. Pure: time is an argument.
+//! When the text of a generation is published as a chunk: often enough for readers, seldom enough for its cost. Pure: time
+//! is an argument.
 
-/// The first text of a chunk waits this long for more, in milliseconds: at first somebody waits to see it begin.
+/// How long the first text of a chunk waits for more, in milliseconds, at the beginning of a generation: a reader waits for
+/// it to begin.
 const WAIT_MS: u64 = 100;
-/// So many chunks of a generation go so fast.
+/// How many chunks of a generation are published at that pace.
 const FAST: u32 = 10;
-/// From then on somebody reads, no faster than this, and every chunk is a write.
+/// The wait from then on, in milliseconds: every chunk is a write, and a reader reads no faster than this.
 const READING_MS: u64 = 250;
-/// A chunk this long waits no longer, in bytes.
+/// A chunk of this size is published at once, in bytes.
 const FULL: usize = 1_024;
 
 /// Collects deltas into chunks.
@@ -27,13 +29,13 @@ impl Chunker {
         (self.text.len() >= FULL).then(|| self.flush()).flatten()
     }
 
-    /// When the text at hand is due, on the clock of [`push`](Self::push).
+    /// When the collected text is due, on the clock of [`push`](Self::push).
     pub fn due_ms(&self) -> Option<u64> {
         let wait = if self.given < FAST { WAIT_MS } else { READING_MS };
         (!self.text.is_empty()).then_some(self.since_ms + wait)
     }
 
-    /// The text at hand, if any.
+    /// The collected text, if any.
     pub fn flush(&mut self) -> Option<String> {
         if self.text.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! The session as its owner sees it: what the loop reads and writes, and nothing of how.
+//! The session port: what the loop reads and writes, without how it is done.
 
 use std::error::Error;
 
@@ -12,11 +12,11 @@ use keel_kernel::{Event, NewEvent, Refusal, RunStatus, Seq};
 pub struct Partial {
     /// The generation.
     pub generation_id: String,
-    /// 0-based place in the generation.
+    /// Its position in the generation, from 0.
     pub index: u32,
     /// The text.
     pub text: String,
-    /// Set on the last chunk of a generation that will not be committed: why.
+    /// Set on the last chunk of a generation that ends without an answer: the reason.
     pub dead: Option<&'static str>,
 }
 
@@ -25,20 +25,20 @@ pub struct Partial {
 pub enum SettleResult {
     /// The run has this status now.
     Settled(RunStatus),
-    /// The ledger has moved on; nothing is written.
+    /// An event was committed since; nothing is written.
     Moved,
 }
 
 /// Why a write or read did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionPortError {
-    /// The session is another's now, or closed. Stop, and write nothing more (C2, C6).
-    #[error("the session is no longer ours")]
+    /// Another owner has claimed the run, or the session is closed. Stop, and write nothing more (C2, C6).
+    #[error("another owner has the session, or it is closed")]
     Lost,
-    /// The rules say no.
+    /// The kernel refused the write.
     #[error("the ledger refused the commit")]
     Refused(#[source] Refusal),
-    /// The store failed, after every retry that makes sense.
+    /// The store failed, after all retries.
     #[error("the ledger could not be reached")]
     Store(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -46,26 +46,26 @@ pub enum SessionPortError {
 /// The session as its owner sees it.
 #[async_trait]
 pub trait SessionPort: Send + Sync {
-    /// K2: the ledger as far as a context can show it, strongly read.
+    /// K2: the events that a context can show, strongly read.
     async fn history(&self) -> Result<History, SessionPortError>;
 
     /// Every event after a position, strongly read.
     async fn events_after(&self, after: Seq) -> Result<Vec<Event>, SessionPortError>;
 
-    /// Commits events together. Sending them again is safe: what is there already counts as committed (I3).
+    /// Commits events together. Sending them again is safe: events that are there already count as committed (I3).
     async fn commit(&self, events: Vec<NewEvent>) -> Result<(), SessionPortError>;
 
-    /// Settles the attempt with its last events; with `at`, only while the last seq is still that one (S1, S4).
+    /// Settles the attempt with its last events; with `only_at`, only while the last seq is still that one (S1, S4).
     async fn settle(
         &self,
         outcome: Outcome,
         events: Vec<NewEvent>,
-        at: Option<Seq>,
+        only_at: Option<Seq>,
     ) -> Result<SettleResult, SessionPortError>;
 
     /// Hands the run over (S5).
     async fn release(&self) -> Result<(), SessionPortError>;
 
-    /// Passes a chunk on to streams. What fails here is lost: partials are no part of the ledger (R3).
+    /// Publishes a chunk to streams. If that fails the chunk is lost: partials are not part of the ledger (R3).
     async fn partial(&self, partial: Partial) -> Result<(), SessionPortError>;
 }

@@ -29,19 +29,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// How far calls may go.
+/// Which addresses calls may reach beside public ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
-    /// This machine, by plain http too: for one machine, never for a function.
+    /// This machine, also by plain http: for `keel-local`, never for a function.
     pub loopback: bool,
-    /// Private networks: for a deployment whose tools are in its own.
+    /// Private networks: for a deployment with tools in its own network.
     pub private: bool,
 }
 
 /// An address that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
-    /// It does not read.
+    /// It is not a URL.
     #[error("must be an https address")]
     NotAUrl,
     /// Plain http, or another scheme.
@@ -50,7 +50,7 @@ pub enum BadAddress {
     /// It carries a user or a password.
     #[error("must carry no user and no password")]
     Credentials,
-    /// It leads where it must not.
+    /// It leads into a network that is not allowed.
     #[error("leads into a network that is not allowed")]
     NotAllowed,
 }
@@ -73,14 +73,14 @@ impl EgressPolicy {
             "http" if here && self.loopback => {}
             _ => return Err(BadAddress::NotHttps),
         }
-        // A name is looked at when it is resolved.
+        // A name is checked when it is resolved.
         if literal.is_some_and(|address| !self.allows(address)) {
             return Err(BadAddress::NotAllowed);
         }
         Ok(url)
     }
 
-    /// Whether a connection may go there.
+    /// Whether a connection to this address is allowed.
     pub fn allows(self, address: IpAddr) -> bool {
         match within(address) {
             Within::World => true,
@@ -91,7 +91,7 @@ impl EgressPolicy {
     }
 }
 
-/// What an address is part of.
+/// The part of the network that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
     World,
@@ -134,7 +134,7 @@ fn within_v6(address: Ipv6Addr) -> Within {
     };
     match segments {
         [0, 0, 0, 0, 0, 0, 0, 1] => Within::Loopback,
-        // NAT64 and 6to4 lead to the address inside.
+        // NAT64 and 6to4 addresses lead to the IPv4 address in them.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => embedded(high, low),
         [0xfc00..=0xfdff, ..] => Within::Private,
         [0x2001, 0xdb8, ..] | [0x2001, 0, ..] => Within::Nothing,
@@ -143,8 +143,7 @@ fn within_v6(address: Ipv6Addr) -> Within {
     }
 }
 
-/// Resolves names, and gives out none of a name's addresses where one of them is not allowed: a name that leads to both is
-/// up to something.
+/// Resolves names. If one of a name's addresses is not allowed, it gives none of them: such a name is suspicious.
 pub struct Resolver(pub EgressPolicy);
 
 impl Resolve for Resolver {
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_here_is_not_resolved() {
+    async fn a_name_of_this_machine_is_not_resolved() {
         let resolve = |egress: EgressPolicy| Resolver(egress).resolve("localhost".parse().unwrap());
         assert!(resolve(NONE).await.is_err());
         assert!(resolve(LOCAL).await.is_ok());

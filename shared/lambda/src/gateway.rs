@@ -1,13 +1,13 @@
-//! Behind a gateway.
+//! What a router needs behind API Gateway.
 
 use axum::Router;
 use lambda_http::{Request, RequestExt as _, http};
 use tower::util::MapRequest;
 
-/// A router as the gateway's requests reach it.
+/// A router behind the gateway.
 pub type Behind = MapRequest<Router, fn(Request) -> Request>;
 
-/// Takes the stage out of the path: a stage called `prod` is no part of `/v1`, wherever the API is deployed.
+/// Removes the stage from the path: routes begin with `/v1`, whatever the stage is called.
 pub fn behind_gateway(router: Router) -> Behind {
     MapRequest::new(router, without_stage)
 }
@@ -17,7 +17,7 @@ fn without_stage(mut request: Request) -> Request {
         Some(query) => format!("{}?{query}", request.raw_http_path()),
         None => request.raw_http_path().to_owned(),
     };
-    // A path that was read from a request is one; if it were none, the router would say that it is not there.
+    // A path from a request parses. If it did not, the request would stay as it is, and the router would answer 404.
     if let Ok(path) = path.parse::<http::uri::PathAndQuery>() {
         let mut parts = request.uri().clone().into_parts();
         parts.path_and_query = Some(path);

@@ -44,7 +44,7 @@ use keel_web::{Auth, telemetry};
 pub use gateway::{Behind, behind_gateway};
 pub use shutdown::Shutdown;
 
-/// A variable is missing or does not read.
+/// A variable is missing or cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the environment variable {name} {problem}")]
 pub struct BadConfig {
@@ -54,7 +54,7 @@ pub struct BadConfig {
 
 /// One attempt of one call. The ledger sends it again; the runtime's own limit is minutes away.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// Opening a connection.
+/// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// A function's clients and configuration.
@@ -125,12 +125,12 @@ impl Setup {
         Auth::new(self.tenants())
     }
 
-    /// A variable's text, which must be there.
+    /// A variable's text; it must be set.
     pub fn required(&self, name: &'static str) -> Result<String, BadConfig> {
         var(name).ok_or(BadConfig { name, problem: "is missing" })
     }
 
-    /// A variable's text, if it says something.
+    /// A variable's text, if it is set and not empty.
     pub fn text(&self, name: &'static str) -> Option<String> {
         var(name)
     }
@@ -140,7 +140,7 @@ impl Setup {
         matches!(var(name).as_deref(), Some("1" | "true"))
     }
 
-    /// A variable's number, or what it is when absent.
+    /// A variable's number; `absent` if it is not set.
     pub fn number(&self, name: &'static str, absent: u64) -> Result<u64, BadConfig> {
         match var(name) {
             None => Ok(absent),

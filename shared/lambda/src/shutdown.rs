@@ -13,40 +13,43 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The extension's name; no other of the function may have it.
 const NAME: &str = "keel-shutdown";
-/// Of the half second between SIGTERM and SIGKILL.
+/// How long work may take to end, of the half second between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(420);
-/// For the last bytes of what has just ended.
+/// Left for the last bytes of a response that has just ended.
 const LINGER: Duration = Duration::from_millis(50);
-/// Between two looks whether something still goes on.
+/// Between two checks whether work still goes on.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The environment's end, awaited.
+/// Waits for the environment's end.
 pub struct Shutdown {
     stop: watch::Sender<bool>,
-    /// Heard from before the first invocation is asked for: until then SIGTERM would end the program where it stands.
+    /// Installed before the first invocation is asked for: until then SIGTERM would end the program at once.
     terminate: Option<Signal>,
 }
 
 impl Shutdown {
-    /// Asks Lambda to announce the end. Before the first invocation is asked for: that ends the init phase.
+    /// Asks Lambda for SIGTERM. Must be called before the first invocation is asked for, which ends the init phase.
     pub async fn announced() -> Self {
         if let Err(error) = register().await {
-            tracing::warn!(error = &*error as &dyn std::error::Error, "SIGTERM will not come: no extension");
+            tracing::warn!(
+                error = &*error as &dyn std::error::Error,
+                "the shutdown extension was not registered, so SIGTERM will not come"
+            );
         }
-        let heard = signal(SignalKind::terminate());
-        if let Err(error) = &heard {
-            tracing::warn!(error = error as &dyn std::error::Error, "SIGTERM is not heard");
+        let terminate = signal(SignalKind::terminate());
+        if let Err(error) = &terminate {
+            tracing::warn!(error = error as &dyn std::error::Error, "SIGTERM cannot be received");
         }
-        Self { stop: watch::channel(false).0, terminate: heard.ok() }
+        Self { stop: watch::channel(false).0, terminate: terminate.ok() }
     }
 
-    /// Turns true when whatever goes on must end. Whoever holds a copy goes on.
+    /// Turns true when all work must end. Work that holds a receiver counts as going on.
     pub fn drain(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// Waits for SIGTERM, tells who drains, and waits until everybody who began since this call has ended, or the time is
-    /// up.
+    /// Waits for SIGTERM, sets the drain signal, and waits until all work that began since this call has ended, or the
+    /// time is up.
     pub fn over(self) -> impl Future<Output = ()> {
         // Counted at the call, not at the first poll: an invocation may have begun by then.
         let idle = self.stop.receiver_count();
@@ -54,15 +57,15 @@ impl Shutdown {
             let Some(mut terminate) = self.terminate else { return std::future::pending().await };
             terminate.recv().await;
             self.stop.send_replace(true);
-            let told = Instant::now();
+            let since = Instant::now();
             let busy = self.stop.receiver_count() > idle;
-            while self.stop.receiver_count() > idle && told.elapsed() < GRACE {
+            while self.stop.receiver_count() > idle && since.elapsed() < GRACE {
                 tokio::time::sleep(LOOK).await;
             }
             if busy {
                 tokio::time::sleep(LINGER).await;
             }
-            tracing::info!(busy, ms = told.elapsed().as_millis(), "the environment ends");
+            tracing::info!(busy, ms = since.elapsed().as_millis(), "the environment ends");
         }
     }
 }
@@ -82,7 +85,7 @@ async fn register() -> Result<(), Failure> {
     // The init phase lasts until every extension asks for its next event.
     tokio::spawn(async move {
         if let Err(error) = client.call(next).await {
-            tracing::debug!(error = &*error as &dyn std::error::Error, "the extension is over");
+            tracing::debug!(error = &*error as &dyn std::error::Error, "the shutdown extension ended");
         }
     });
     Ok(())

@@ -1,8 +1,8 @@
-//! Anthropic's Messages.
+//! Anthropic's Messages API.
 
 use std::collections::BTreeMap;
 
-use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage, text_of};
+use keel_agent::provider::{Block, Message, ModelAnswer, Request, StopReason, Usage, text_of};
 use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::context::{Image, arguments, blocks_of, call_id, images_of};
 use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
-/// Where Anthropic is.
+/// The address of Anthropic's API.
 pub const URL: &str = "https://api.anthropic.com";
-/// The protocol's version.
+/// The API's version.
 const VERSION: &str = "2023-06-01";
 const NAME: &str = "anthropic";
 
-/// Anthropic's Messages at some address.
+/// Anthropic's Messages API at an address.
 pub struct Anthropic {
     /// Without a slash at its end.
     pub url: String,
@@ -24,7 +24,7 @@ pub struct Anthropic {
     pub key: SecretString,
     /// The model of sessions that name none.
     pub model: String,
-    /// The most tokens that an answer may have.
+    /// The most tokens of an answer.
     pub max_tokens: u32,
 }
 
@@ -73,15 +73,15 @@ impl Anthropic {
     }
 }
 
-/// The context: user and assistant take turns, and results stand before what a person says behind them.
+/// The context as messages: the roles alternate, and tool results come before the user's text that follows them.
 fn messages(context: &[Message], model: &str) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     for message in context {
         let (role, blocks) = match message {
             Message::Summary(summary) => ("user", vec![json!({ "type": "text", "text": summary })]),
-            Message::User(payload) => ("user", asked(payload)),
+            Message::User(payload) => ("user", user_content(payload)),
             Message::ToolResult(payload) => ("user", vec![result(payload)]),
-            Message::Assistant(payload) => ("assistant", said(payload, model)),
+            Message::Assistant(payload) => ("assistant", assistant_content(payload, model)),
         };
         let blocks: Vec<Value> = blocks.into_iter().filter(|block| block["text"] != "").collect();
         match messages.last_mut().filter(|last| last["role"] == role) {
@@ -90,19 +90,19 @@ fn messages(context: &[Message], model: &str) -> Vec<Value> {
             None => messages.push(json!({ "role": role, "content": blocks })),
         }
     }
-    // The next request begins with this one's context: what is read now may be read from the cache then.
+    // The next request begins with this context, so it is marked for the cache.
     if let Some(last) = messages.last_mut().and_then(|last| last["content"].as_array_mut()?.last_mut()) {
         last["cache_control"] = json!({ "type": "ephemeral" });
     }
     messages
 }
 
-/// What a person said, with the images that came with it before the words about them.
-fn asked(payload: &Value) -> Vec<Value> {
+/// The blocks of an input: its images, then its text.
+fn user_content(payload: &Value) -> Vec<Value> {
     let image = |image: &Image<'_>| {
         let source = match image {
             Image::Inline(kind, data) => json!({ "type": "base64", "media_type": kind, "data": data }),
-            Image::At(url) => json!({ "type": "url", "url": url }),
+            Image::Url(url) => json!({ "type": "url", "url": url }),
         };
         json!({ "type": "image", "source": source })
     };
@@ -117,8 +117,8 @@ fn result(payload: &Value) -> Value {
     json!({ "type": "tool_result", "tool_use_id": id, "content": text, "is_error": payload["isError"] == true })
 }
 
-/// What an assistant said. Thinking is for the model that thought it: its signature means nothing to another.
-fn said(payload: &Value, model: &str) -> Vec<Value> {
+/// The blocks of an assistant message. Thinking is sent only to the model that produced it: no other accepts its signature.
+fn assistant_content(payload: &Value, model: &str) -> Vec<Value> {
     let ours = payload["provider"] == NAME && payload["model"] == model;
     let block = |block: &Value| match block["type"].as_str()? {
         "text" => Some(json!({ "type": "text", "text": block["text"] })),
@@ -136,7 +136,7 @@ fn said(payload: &Value, model: &str) -> Vec<Value> {
     blocks_of(payload).iter().filter_map(block).collect()
 }
 
-/// An answer as far as it was heard.
+/// An answer as far as it has been read.
 #[derive(Debug, Default)]
 pub struct Reading {
     blocks: BTreeMap<u64, Part>,
@@ -163,12 +163,12 @@ impl Reading {
             "tool_use" => Part::Call { id: text("id"), name: text("name"), json: String::new() },
             _ => return StreamStep::Nothing,
         };
-        let heard = match &part {
+        let step = match &part {
             Part::Text(text) if !text.is_empty() => StreamStep::Text(text.clone()),
             _ => StreamStep::Nothing,
         };
         self.blocks.insert(data["index"].as_u64().unwrap_or_default(), part);
-        heard
+        step
     }
 
     fn go_on(&mut self, data: &Value) -> StreamStep {
@@ -204,7 +204,7 @@ impl Reading {
 impl Reader for Reading {
     fn read_event(&mut self, event: &str, data: &str) -> Result<StreamStep, Failure> {
         let data: Value =
-            serde_json::from_str(data).map_err(|_| Failure::passing("the stream holds no JSON"))?;
+            serde_json::from_str(data).map_err(|_| Failure::transient("the stream holds no JSON"))?;
         match event {
             "message_start" => self.count(&data["message"]["usage"]),
             "content_block_start" => return Ok(self.begin(&data)),
@@ -216,21 +216,21 @@ impl Reader for Reading {
             "message_stop" => return Ok(StreamStep::End),
             "error" => {
                 let kind = data["error"]["type"].as_str().unwrap_or("error");
-                let passes =
+                let is_transient =
                     ["overloaded_error", "rate_limit_error", "api_error", "timeout_error"].contains(&kind);
                 return Err(Failure {
                     what: format!("the model failed: {kind}: {}", words(&data)),
-                    passes,
+                    is_transient,
                     after: None,
                     overflow: false,
                 });
             }
-            _ => {} // a ping, or what a later version says
+            _ => {} // a ping, or an event of a later version
         }
         Ok(StreamStep::Nothing)
     }
 
-    fn answer(self) -> Answer {
+    fn finish(self) -> ModelAnswer {
         let part = |part: Part| match part {
             Part::Text(text) => Block::Text { text },
             Part::Thinking { thinking, signature } => Block::Thinking {
@@ -245,14 +245,14 @@ impl Reader for Reading {
             Some("tool_use") => StopReason::ToolUse,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
             Some("refusal") => {
-                return Answer {
+                return ModelAnswer {
                     content,
                     usage: self.usage,
-                    ..Answer::failed("the model refused to answer")
+                    ..ModelAnswer::failed("the model refused to answer")
                 };
             }
             Some(_) | None => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
+        ModelAnswer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }

@@ -1,4 +1,4 @@
-//! Amazon Bedrock, by ConverseStream and the function's own role.
+//! Amazon Bedrock, by ConverseStream, with the function's own role.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use aws_sdk_bedrockruntime::primitives::Blob;
 use aws_sdk_bedrockruntime::types::{
     CachePointBlock, CachePointType, ContentBlock, ContentBlockDelta, ContentBlockStart, ConversationRole,
     ConverseStreamOutput as Event, ImageBlock, ImageFormat, ImageSource, InferenceConfiguration,
-    Message as Said, ReasoningContentBlock, ReasoningContentBlockDelta, ReasoningTextBlock,
+    Message as BedrockMessage, ReasoningContentBlock, ReasoningContentBlockDelta, ReasoningTextBlock,
     StopReason as Stop, SystemContentBlock, Tool, ToolConfiguration, ToolInputSchema, ToolResultBlock,
     ToolResultContentBlock, ToolResultStatus, ToolSpecification, ToolUseBlock,
 };
@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use keel_agent::Provider;
-use keel_agent::provider::{Answer, Block, Delta, Message, Request, StopReason, Usage, text_of};
+use keel_agent::provider::{Block, Delta, Message, ModelAnswer, Request, StopReason, Usage, text_of};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -30,7 +30,7 @@ use crate::http::{Failure, pause};
 /// The provider's name, as the ledger shows it.
 pub const NAME: &str = "bedrock";
 
-/// A model of Bedrock's.
+/// A model on Bedrock.
 pub struct Bedrock {
     client: Client,
     model: String,
@@ -68,14 +68,14 @@ impl Provider for Bedrock {
                     Err(failure) => failure,
                     Ok(mut answer) => loop {
                         match timeout(retry_policy.idle, answer.stream.recv()).await {
-                            Err(_) => break Failure::passing("the stream stalled"),
+                            Err(_) => break Failure::transient("the stream stalled"),
                             Ok(Err(error)) => break failed(&error),
-                            // The last event is the usage, behind the end of the message.
+                            // The usage comes behind the end of the message, as the last event.
                             Ok(Ok(None)) if reading.stop.is_some() => {
-                                yield Delta::Done(reading.answer());
+                                yield Delta::Done(reading.finish());
                                 return;
                             }
-                            Ok(Ok(None)) => break Failure::passing("the stream ended in the middle"),
+                            Ok(Ok(None)) => break Failure::transient("the stream ended in the middle"),
                             Ok(Ok(Some(event))) => {
                                 if let Some(text) = reading.read_event(event) {
                                     silent = false;
@@ -87,11 +87,11 @@ impl Provider for Bedrock {
                 };
                 let pause = if silent { pause(&failure, &mut pauses, &retry_policy) } else { None };
                 let Some(pause) = pause else {
-                    let answer = if failure.overflow { Answer::overflowed } else { Answer::failed };
+                    let answer = if failure.overflow { ModelAnswer::overflowed } else { ModelAnswer::failed };
                     yield Delta::Done(answer(failure.what));
                     return;
                 };
-                tracing::info!(provider = NAME, pause_ms = pause.as_millis(), why = %failure, "a model is asked again");
+                tracing::info!(provider = NAME, pause_ms = pause.as_millis(), why = %failure, "a request to a model failed and is sent again after a pause");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -106,7 +106,7 @@ async fn send(
     request: &Request,
     retry_policy: &RetryPolicy,
 ) -> Result<ConverseStreamOutput, Failure> {
-    let unbuilt = |_| Failure::lasting("the request could not be made");
+    let unbuilt = |_| Failure::permanent("the request could not be made");
     let mut call = client.converse_stream().model_id(model);
     for message in messages(&request.messages, model)? {
         call = call.messages(message);
@@ -134,20 +134,20 @@ async fn send(
         call = call.tool_config(tools.build().map_err(unbuilt)?);
     }
     match timeout(retry_policy.idle, call.send()).await {
-        Err(_) => Err(Failure::passing("the model did not answer in time")),
+        Err(_) => Err(Failure::transient("the model did not answer in time")),
         Ok(answer) => answer.map_err(|error| failed(&error)),
     }
 }
 
-/// What went wrong. Its words are the service's own, shortened; no credential is among them.
+/// What went wrong, in the service's own words, shortened. They hold no credential.
 fn failed<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> Failure {
     let SdkError::ServiceError(service) = error else {
-        return Failure::passing("the model could not be reached");
+        return Failure::transient("the model could not be reached");
     };
     let code = service.err().code().unwrap_or("an error");
     let words: String = service.err().message().unwrap_or_default().chars().take(500).collect();
     let overflow = code == "ValidationException" && is_too_long(&words);
-    let passes = matches!(
+    let is_transient = matches!(
         code,
         "ThrottlingException"
             | "ModelNotReadyException"
@@ -156,7 +156,7 @@ fn failed<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> Failure {
             | "InternalServerException"
             | "ServiceUnavailableException"
     );
-    Failure { what: format!("the model failed: {code}: {words}"), passes, after: None, overflow }
+    Failure { what: format!("the model failed: {code}: {words}"), is_transient, after: None, overflow }
 }
 
 fn is_too_long(words: &str) -> bool {
@@ -166,15 +166,15 @@ fn is_too_long(words: &str) -> bool {
         .any(|phrase| words.contains(phrase))
 }
 
-/// The context: user and assistant take turns, and results stand before what a person says behind them.
-fn messages(context: &[Message], model: &str) -> Result<Vec<Said>, Failure> {
+/// The context as messages: the roles alternate, and tool results come before the user's text that follows them.
+fn messages(context: &[Message], model: &str) -> Result<Vec<BedrockMessage>, Failure> {
     let mut turns: Vec<(ConversationRole, Vec<ContentBlock>)> = Vec::new();
     for message in context {
         let (role, blocks) = match message {
             Message::Summary(summary) => (ConversationRole::User, vec![ContentBlock::Text(summary.clone())]),
-            Message::User(payload) => (ConversationRole::User, asked(payload)),
+            Message::User(payload) => (ConversationRole::User, user_content(payload)),
             Message::ToolResult(payload) => (ConversationRole::User, vec![result(payload)?]),
-            Message::Assistant(payload) => (ConversationRole::Assistant, said(payload, model)?),
+            Message::Assistant(payload) => (ConversationRole::Assistant, assistant_content(payload, model)?),
         };
         let blocks =
             blocks.into_iter().filter(|block| !matches!(block, ContentBlock::Text(text) if text.is_empty()));
@@ -184,23 +184,23 @@ fn messages(context: &[Message], model: &str) -> Result<Vec<Said>, Failure> {
         }
     }
     turns.retain(|(_, blocks)| !blocks.is_empty());
-    // The next request begins with this one's context: what is read now may be read from the cache then.
+    // The next request begins with this context, so it is marked for the cache.
     if let (Some((_, last)), true) = (turns.last_mut(), model.contains("anthropic")) {
         let point = CachePointBlock::builder().r#type(CachePointType::Default).build();
         last.push(ContentBlock::CachePoint(
-            point.map_err(|_| Failure::lasting("the request could not be made"))?,
+            point.map_err(|_| Failure::permanent("the request could not be made"))?,
         ));
     }
     turns
         .into_iter()
         .map(|(role, blocks)| {
-            let message = Said::builder().role(role).set_content(Some(blocks)).build();
-            message.map_err(|_| Failure::lasting("the request could not be made"))
+            let message = BedrockMessage::builder().role(role).set_content(Some(blocks)).build();
+            message.map_err(|_| Failure::permanent("the request could not be made"))
         })
         .collect()
 }
 
-fn asked(payload: &Value) -> Vec<ContentBlock> {
+fn user_content(payload: &Value) -> Vec<ContentBlock> {
     let image = |image: &Image<'_>| match image {
         Image::Inline(kind, data) => {
             let bytes = STANDARD.decode(data).ok()?;
@@ -208,8 +208,8 @@ fn asked(payload: &Value) -> Vec<ContentBlock> {
             let block = ImageBlock::builder().format(format).source(ImageSource::Bytes(Blob::new(bytes)));
             block.build().ok().map(ContentBlock::Image)
         }
-        // Bedrock fetches nothing: the model is told what it does not see.
-        Image::At(url) => Some(ContentBlock::Text(format!("[an image at {url}, not shown]"))),
+        // Bedrock does not fetch addresses: the model gets a note instead.
+        Image::Url(url) => Some(ContentBlock::Text(format!("[an image at {url}, not shown]"))),
     };
     let mut blocks: Vec<ContentBlock> = images_of(payload).iter().filter_map(image).collect();
     blocks.push(ContentBlock::Text(text_of(payload)));
@@ -224,18 +224,18 @@ fn result(payload: &Value) -> Result<ContentBlock, Failure> {
         .status(status)
         .build()
         .map(ContentBlock::ToolResult)
-        .map_err(|_| Failure::lasting("the request could not be made"))
+        .map_err(|_| Failure::permanent("the request could not be made"))
 }
 
-/// What an assistant said. Thinking is for the model that thought it: its signature means nothing to another.
-fn said(payload: &Value, model: &str) -> Result<Vec<ContentBlock>, Failure> {
+/// The blocks of an assistant message. Thinking is sent only to the model that produced it: no other accepts its signature.
+fn assistant_content(payload: &Value, model: &str) -> Result<Vec<ContentBlock>, Failure> {
     let ours = payload["provider"] == NAME && payload["model"] == model;
-    let unbuilt = |_| Failure::lasting("the request could not be made");
-    let mut said = Vec::new();
+    let unbuilt = |_| Failure::permanent("the request could not be made");
+    let mut content = Vec::new();
     for block in blocks_of(payload) {
         let text = |member: &str| block[member].as_str().unwrap_or_default().to_owned();
         match block["type"].as_str() {
-            Some("text") => said.push(ContentBlock::Text(text("text"))),
+            Some("text") => content.push(ContentBlock::Text(text("text"))),
             Some("toolCall") => {
                 let input = if block["arguments"].is_object() {
                     document(&block["arguments"])
@@ -244,27 +244,27 @@ fn said(payload: &Value, model: &str) -> Result<Vec<ContentBlock>, Failure> {
                 };
                 let call =
                     ToolUseBlock::builder().tool_use_id(call_id(&text("id"))).name(text("name")).input(input);
-                said.push(ContentBlock::ToolUse(call.build().map_err(unbuilt)?));
+                content.push(ContentBlock::ToolUse(call.build().map_err(unbuilt)?));
             }
             Some("thinking") if ours && block["signature"].is_string() => {
                 let thought =
                     ReasoningTextBlock::builder().text(text("thinking")).signature(text("signature"));
                 let thought = ReasoningContentBlock::ReasoningText(thought.build().map_err(unbuilt)?);
-                said.push(ContentBlock::ReasoningContent(thought));
+                content.push(ContentBlock::ReasoningContent(thought));
             }
             Some("redactedThinking") if ours => {
                 if let Ok(bytes) = STANDARD.decode(text("data")) {
                     let thought = ReasoningContentBlock::RedactedContent(Blob::new(bytes));
-                    said.push(ContentBlock::ReasoningContent(thought));
+                    content.push(ContentBlock::ReasoningContent(thought));
                 }
             }
             _ => {}
         }
     }
-    Ok(said)
+    Ok(content)
 }
 
-/// JSON as the SDK has it.
+/// JSON as the SDK's document type.
 fn document(value: &Value) -> Document {
     match value {
         Value::Null => Document::Null,
@@ -282,7 +282,7 @@ fn document(value: &Value) -> Document {
     }
 }
 
-/// An answer as far as it was heard.
+/// An answer as far as it has been read.
 #[derive(Default)]
 struct Reading {
     blocks: Map<String, Value>,
@@ -291,7 +291,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes an event; gives the text that readers may see.
+    /// Takes an event; gives its text for readers, if it has any.
     fn read_event(&mut self, event: Event) -> Option<String> {
         match event {
             Event::ContentBlockStart(start) => {
@@ -335,8 +335,8 @@ impl Reading {
                 self.stop = Some(stop.stop_reason);
                 None
             }
-            Event::Metadata(told) => {
-                if let Some(usage) = told.usage {
+            Event::Metadata(metadata) => {
+                if let Some(usage) = metadata.usage {
                     let number = |n: i32| u64::try_from(n).unwrap_or(0);
                     let (read, written) = (
                         usage.cache_read_input_tokens.map_or(0, number),
@@ -352,7 +352,7 @@ impl Reading {
                 }
                 None
             }
-            _ => None, // the message's begin, a block's end, or what a later version says
+            _ => None, // the start of the message, the end of a block, or an event of a later version
         }
     }
 
@@ -362,7 +362,7 @@ impl Reading {
         block[member] = json!(before + text);
     }
 
-    fn answer(self) -> Answer {
+    fn finish(self) -> ModelAnswer {
         let block = |block: &Value| {
             let text = |member: &str| block[member].as_str().unwrap_or_default().to_owned();
             match block["type"].as_str()? {
@@ -381,8 +381,11 @@ impl Reading {
         };
         let content: Vec<Block> = self.blocks.values().filter_map(block).collect();
         let calls = content.iter().any(|block| matches!(block, Block::ToolCall { .. }));
-        let failed =
-            |why: &str| Answer { content: content.clone(), usage: self.usage, ..Answer::failed(why) };
+        let failed = |why: &str| ModelAnswer {
+            content: content.clone(),
+            usage: self.usage,
+            ..ModelAnswer::failed(why)
+        };
         let stop_reason = match self.stop {
             Some(Stop::MaxTokens | Stop::ModelContextWindowExceeded) => StopReason::MaxTokens,
             Some(Stop::ContentFiltered | Stop::GuardrailIntervened) => {
@@ -394,11 +397,11 @@ impl Reading {
             _ if calls => StopReason::ToolUse,
             _ => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
+        ModelAnswer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }
 
-/// A block's place, so that blocks stay in order.
+/// A block's index as a key, so that blocks stay in order.
 fn key(index: i32) -> String {
     format!("{index:05}")
 }

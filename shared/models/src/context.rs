@@ -1,9 +1,9 @@
-//! What a context may hold for the model that is asked, whoever wrote it.
+//! Reads the parts of a context that every protocol needs.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The longest id of a call that every provider takes.
+/// The longest call id that every provider accepts.
 const ID_MAX: usize = 40;
 
 /// A message's blocks, whichever way its owner wrote them.
@@ -21,13 +21,13 @@ pub(crate) enum Image<'a> {
     /// In the payload itself: its media type, and its bytes in base64.
     Inline(&'a str, &'a str),
     /// At an address, which the provider fetches.
-    At(&'a str),
+    Url(&'a str),
 }
 
-/// The media types that every provider takes.
+/// The media types that every provider accepts.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// An input's images: its payload's `images`, each `{mediaType, data}` or `{url}`. What is neither is no image.
+/// An input's images: its payload's `images`, each `{mediaType, data}` or `{url}`. Anything else is left out.
 pub(crate) fn images_of(payload: &Value) -> Vec<Image<'_>> {
     payload["images"]
         .as_array()
@@ -38,12 +38,12 @@ pub(crate) fn images_of(payload: &Value) -> Vec<Image<'_>> {
 fn image_of(image: &Value) -> Option<Image<'_>> {
     match (image["mediaType"].as_str(), image["data"].as_str(), image["url"].as_str()) {
         (Some(kind), Some(data), None) if IMAGES.contains(&kind) => Some(Image::Inline(kind, data)),
-        (_, None, Some(url)) if url.starts_with("https://") => Some(Image::At(url)),
+        (_, None, Some(url)) if url.starts_with("https://") => Some(Image::Url(url)),
         _ => None,
     }
 }
 
-/// A call's id as every provider takes it: the ledger's own where it will do, else its digest.
+/// A call's id in a form that every provider accepts: the ledger's own if possible, else its digest.
 pub(crate) fn call_id(id: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(plain) {
@@ -54,7 +54,8 @@ pub(crate) fn call_id(id: &str) -> String {
     format!("call_{hex}")
 }
 
-/// Arguments as the model spelled them. What is no JSON is kept as a string: the loop refuses it, and the model sees why.
+/// A call's arguments as the model wrote them. A text that is not JSON is kept as a string: the loop refuses it, and the model
+/// sees why.
 pub(crate) fn arguments(text: &str) -> Value {
     if text.trim().is_empty() {
         return json!({});

@@ -1,4 +1,4 @@
-//! One request to a model over HTTP: sent, tried again while that is harmless, streamed.
+//! One request to a model over HTTP: sent, streamed, and retried while no text of its answer has come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use eventsource_stream::Eventsource as _;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use keel_agent::Provider;
-use keel_agent::provider::{Answer, Delta, Request};
+use keel_agent::provider::{Delta, ModelAnswer, Request};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::RetryPolicy;
 use keel_egress::{EgressPolicy, Resolver};
 
-/// The most of a provider's own words that goes into the ledger, in characters.
+/// How much of a provider's error message goes into the ledger, in characters.
 const WORDS_MAX: usize = 500;
 
-/// A protocol: how a request is spelled, and what its stream says.
+/// A protocol: how a request is written, and how its stream is read.
 pub trait Wire: Send + Sync + 'static {
     /// Reads one stream.
     type Reader: Reader;
@@ -32,52 +32,52 @@ pub trait Wire: Send + Sync + 'static {
     fn reader(&self) -> Self::Reader;
 }
 
-/// What an event of a stream says.
+/// The meaning of one event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamStep {
     /// Text for readers.
     Text(String),
-    /// Something to remember.
+    /// Nothing for readers yet.
     Nothing,
     /// The answer is complete.
     End,
 }
 
-/// Puts an answer together from a stream's events.
+/// Assembles an answer from the events of a stream.
 pub trait Reader: Send {
     /// Takes an event.
     fn read_event(&mut self, event: &str, data: &str) -> Result<StreamStep, Failure>;
-    /// The answer, once [`StreamStep::End`] was heard.
-    fn answer(self) -> Answer;
+    /// The answer, once [`StreamStep::End`] was read.
+    fn finish(self) -> ModelAnswer;
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Failure {
-    /// What happened, fit for the ledger: no secret stands in it.
+    /// What happened, in words for the ledger, without secrets.
     pub what: String,
-    /// It may pass.
-    pub passes: bool,
-    /// What the server asked to wait.
+    /// Another try may succeed.
+    pub is_transient: bool,
+    /// How long the server asked to wait.
     pub after: Option<Duration>,
     /// The request was longer than the model's window.
     pub overflow: bool,
 }
 
 impl Failure {
-    /// A failure that another try would meet too.
-    pub fn lasting(what: impl Into<String>) -> Self {
-        Self { what: what.into(), passes: false, after: None, overflow: false }
+    /// A failure that would happen again.
+    pub fn permanent(what: impl Into<String>) -> Self {
+        Self { what: what.into(), is_transient: false, after: None, overflow: false }
     }
 
-    /// A failure that may pass.
-    pub fn passing(what: impl Into<String>) -> Self {
-        Self { what: what.into(), passes: true, after: None, overflow: false }
+    /// A failure that another try may not meet.
+    pub fn transient(what: impl Into<String>) -> Self {
+        Self { what: what.into(), is_transient: true, after: None, overflow: false }
     }
 }
 
-/// The provider's own words in an error body, shortened.
+/// The provider's message in an error body, shortened.
 pub(crate) fn words(body: &Value) -> String {
     let error = &body["error"];
     let text = error["message"].as_str().or(error.as_str()).or(body["message"].as_str()).unwrap_or_default();
@@ -92,7 +92,7 @@ pub struct Http<W> {
 }
 
 impl<W: Wire> Http<W> {
-    /// A model behind `wire`; with a `reach`, names lead no further than that.
+    /// A model behind `wire`. With an egress policy, names resolve only to addresses that it allows.
     ///
     /// # Errors
     /// When the TLS stack cannot be set up.
@@ -104,7 +104,7 @@ impl<W: Wire> Http<W> {
         let mut client = Client::builder()
             .connect_timeout(retry_policy.connect)
             .read_timeout(retry_policy.idle)
-            .redirect(reqwest::redirect::Policy::none()); // a key is sent to nobody but who was named
+            .redirect(reqwest::redirect::Policy::none()); // the key is sent only to the configured address
         if let Some(egress) = egress {
             client = client.no_proxy().dns_resolver(Arc::new(Resolver(egress)));
         }
@@ -135,19 +135,19 @@ impl<W: Wire> Provider for Http<W> {
                     Ok(response) => {
                         let mut events = response.bytes_stream().eventsource();
                         loop {
-                            let heard = match events.next().await {
-                                None => Err(Failure::passing("the stream ended in the middle")),
-                                Some(Err(error)) => Err(Failure::passing(broken(&error))),
+                            let step = match events.next().await {
+                                None => Err(Failure::transient("the stream ended in the middle")),
+                                Some(Err(error)) => Err(Failure::transient(broken(&error))),
                                 Some(Ok(event)) => reader.read_event(&event.event, &event.data),
                             };
-                            match heard {
+                            match step {
                                 Ok(StreamStep::Nothing) => {}
                                 Ok(StreamStep::Text(text)) => {
                                     silent = false;
                                     yield Delta::Text(text);
                                 }
                                 Ok(StreamStep::End) => {
-                                    yield Delta::Done(reader.answer());
+                                    yield Delta::Done(reader.finish());
                                     return;
                                 }
                                 Err(failure) => break failure,
@@ -157,11 +157,11 @@ impl<W: Wire> Provider for Http<W> {
                 };
                 let pause = if silent { pause(&failure, &mut pauses, &retry_policy) } else { None };
                 let Some(pause) = pause else {
-                    let answer = if failure.overflow { Answer::overflowed } else { Answer::failed };
+                    let answer = if failure.overflow { ModelAnswer::overflowed } else { ModelAnswer::failed };
                     yield Delta::Done(answer(failure.what));
                     return;
                 };
-                tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a model is asked again");
+                tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a request to a model failed and is sent again after a pause");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -175,20 +175,20 @@ pub(crate) fn pause<'a>(
     pauses: &mut impl Iterator<Item = &'a Duration>,
     retry_policy: &RetryPolicy,
 ) -> Option<Duration> {
-    if !failure.passes || failure.after.is_some_and(|after| after > retry_policy.longest_pause) {
+    if !failure.is_transient || failure.after.is_some_and(|after| after > retry_policy.longest_pause) {
         return None;
     }
     let ours = pauses.next()?.mul_f64(rand::random_range(0.8..1.2));
     Some(failure.after.map_or(ours, |after| after.max(ours)))
 }
 
-/// The most of a refusal that is read, in bytes.
+/// How much of an error response is read, in bytes.
 const REFUSAL_MAX: usize = 64 * 1024;
 
 async fn send(request: RequestBuilder) -> Result<Response, Failure> {
     let mut response = request.send().await.map_err(|error| match error.is_builder() {
-        true => Failure::lasting("the request could not be made"),
-        false => Failure::passing(if error.is_timeout() {
+        true => Failure::permanent("the request could not be made"),
+        false => Failure::transient(if error.is_timeout() {
             "the model did not answer in time"
         } else {
             "the model could not be reached"
@@ -207,16 +207,16 @@ async fn send(request: RequestBuilder) -> Result<Response, Failure> {
         }
     }
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    let passes = status.is_server_error()
+    let is_transient = status.is_server_error()
         || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT]
             .contains(&status);
     let words = words(&body);
     let overflow = is_overflow(status, &body, &words);
     let what = format!("the model answered {}: {words}", status.as_u16());
-    Err(Failure { what, passes: passes && !overflow, after, overflow })
+    Err(Failure { what, is_transient: is_transient && !overflow, after, overflow })
 }
 
-/// Whether a refusal says that the request is longer than the model's window. Servers agree on no code for it.
+/// Whether an error says that the request is longer than the model's window. There is no common code for it.
 fn is_overflow(status: StatusCode, body: &Value, words: &str) -> bool {
     if status == StatusCode::PAYLOAD_TOO_LARGE || body["error"]["code"] == "context_length_exceeded" {
         return true;

@@ -43,16 +43,16 @@ use std::time::Duration;
 pub use http::Http;
 pub use provider_config::{BadProviderConfig, ProviderConfig};
 
-/// How long to wait for a model, and how often.
+/// How long to wait for a model, and how often to try.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
-    /// For a connection.
+    /// How long opening a connection may take.
     pub connect: Duration,
-    /// For the next byte: a stream that stalls longer has failed.
+    /// How long the next byte may take: a stream that stalls for longer has failed.
     pub idle: Duration,
-    /// Before each further try, give or take a fifth.
+    /// The pause before each further try, varied by up to a fifth.
     pub pauses: Vec<Duration>,
-    /// The longest that a server may ask to wait; one that asks for more has failed.
+    /// The longest pause that a server may ask for; if it asks for more, the request has failed.
     pub longest_pause: Duration,
 }
 

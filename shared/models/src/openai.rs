@@ -1,8 +1,8 @@
-//! Chat completions, as OpenAI speaks them and Ollama, vLLM, llama.cpp and many hosts after it.
+//! Chat completions: the API of OpenAI, and of Ollama, vLLM, llama.cpp and many hosts.
 
 use std::collections::BTreeMap;
 
-use keel_agent::provider::{Answer, Block, Message, Request, StopReason, Usage, text_of};
+use keel_agent::provider::{Block, Message, ModelAnswer, Request, StopReason, Usage, text_of};
 use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use crate::context::{Image, arguments, blocks_of, call_id, images_of};
 use crate::http::{Failure, Reader, StreamStep, Wire, words};
 
-/// Where OpenAI is.
+/// The address of OpenAI's API.
 pub const URL: &str = "https://api.openai.com/v1";
 
-/// Chat completions at some address.
+/// Chat completions at an address.
 pub struct OpenAi {
     /// With its version, without a slash at its end: `http://127.0.0.1:11434/v1` is Ollama.
     pub url: String,
-    /// The API key; a server of one's own may need none.
+    /// The API key, if the server needs one.
     pub key: Option<SecretString>,
     /// The model of sessions that name none.
     pub model: String,
-    /// The most tokens of an answer; `None`: as many as the server gives.
+    /// The most tokens of an answer; `None`: the server's own limit.
     pub max_tokens: Option<u32>,
 }
 
@@ -63,7 +63,7 @@ impl OpenAi {
             "messages": messages,
         });
         if let Some(most) = self.max_tokens {
-            // The provider's own newer name; other servers know the older one.
+            // OpenAI has a newer name for it; other servers know the older one.
             let name = if self.url == URL { "max_completion_tokens" } else { "max_tokens" };
             body[name] = json!(most);
         }
@@ -83,18 +83,18 @@ impl OpenAi {
 fn message(message: &Message) -> Value {
     match message {
         Message::Summary(summary) => json!({ "role": "user", "content": summary }),
-        Message::User(payload) => json!({ "role": "user", "content": asked(payload) }),
+        Message::User(payload) => json!({ "role": "user", "content": user_content(payload) }),
         Message::ToolResult(payload) => json!({
             "role": "tool",
             "tool_call_id": call_id(payload["toolCallId"].as_str().unwrap_or_default()),
             "content": text_of(payload),
         }),
-        Message::Assistant(payload) => said(payload),
+        Message::Assistant(payload) => assistant_message(payload),
     }
 }
 
-/// What a person said: a plain text, or parts where images came with it.
-fn asked(payload: &Value) -> Value {
+/// The content of an input: a plain text, or parts if it has images.
+fn user_content(payload: &Value) -> Value {
     let images = images_of(payload);
     if images.is_empty() {
         return json!(text_of(payload));
@@ -102,7 +102,7 @@ fn asked(payload: &Value) -> Value {
     let part = |image: &Image<'_>| {
         let url = match image {
             Image::Inline(kind, data) => format!("data:{kind};base64,{data}"),
-            Image::At(url) => (*url).to_owned(),
+            Image::Url(url) => (*url).to_owned(),
         };
         json!({ "type": "image_url", "image_url": { "url": url } })
     };
@@ -111,7 +111,7 @@ fn asked(payload: &Value) -> Value {
     json!(parts)
 }
 
-fn said(payload: &Value) -> Value {
+fn assistant_message(payload: &Value) -> Value {
     let call = |block: &Value| {
         let id = call_id(block["id"].as_str().unwrap_or_default());
         let arguments = match &block["arguments"] {
@@ -134,7 +134,7 @@ fn said(payload: &Value) -> Value {
     message
 }
 
-/// An answer as far as it was heard.
+/// An answer as far as it has been read.
 #[derive(Debug, Default)]
 pub struct Reading {
     text: String,
@@ -160,15 +160,15 @@ impl Reading {
         self.usage.cache_read = cached.unwrap_or(self.usage.cache_read);
     }
 
-    fn ask(&mut self, piece: &Value, place: usize) {
-        let index = piece["index"].as_u64().unwrap_or(place as u64);
+    fn add_call_piece(&mut self, piece: &Value, position: usize) {
+        let index = piece["index"].as_u64().unwrap_or(position as u64);
         let call = self.calls.entry(index).or_default();
         let function = &piece["function"];
         call.id.push_str(piece["id"].as_str().unwrap_or_default());
         call.name.push_str(function["name"].as_str().unwrap_or_default());
         match &function["arguments"] {
             Value::String(json) => call.json.push_str(json),
-            Value::Object(_) => call.json = function["arguments"].to_string(), // some servers send them whole
+            Value::Object(_) => call.json = function["arguments"].to_string(), // some servers send them as an object
             _ => {}
         }
     }
@@ -179,13 +179,13 @@ impl Reader for Reading {
         if data.trim() == "[DONE]" {
             return match self.finish {
                 Some(_) => Ok(StreamStep::End),
-                None => Err(Failure::passing("the stream ended in the middle")),
+                None => Err(Failure::transient("the stream ended in the middle")),
             };
         }
         let data: Value =
-            serde_json::from_str(data).map_err(|_| Failure::passing("the stream holds no JSON"))?;
+            serde_json::from_str(data).map_err(|_| Failure::transient("the stream holds no JSON"))?;
         if !data["error"].is_null() {
-            return Err(Failure::passing(format!("the model failed: {}", words(&data))));
+            return Err(Failure::transient(format!("the model failed: {}", words(&data))));
         }
         self.count(&data["usage"]);
         let choice = &data["choices"][0];
@@ -193,8 +193,8 @@ impl Reader for Reading {
             self.finish = Some(finish.to_owned());
         }
         let delta = &choice["delta"];
-        for (place, piece) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
-            self.ask(piece, place);
+        for (position, piece) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
+            self.add_call_piece(piece, position);
         }
         let thought = delta["reasoning_content"].as_str().or(delta["reasoning"].as_str());
         self.thinking.push_str(thought.unwrap_or_default());
@@ -207,7 +207,7 @@ impl Reader for Reading {
         }
     }
 
-    fn answer(self) -> Answer {
+    fn finish(self) -> ModelAnswer {
         let mut content = Vec::new();
         if !self.thinking.is_empty() {
             content.push(Block::Thinking { thinking: self.thinking, signature: None });
@@ -223,15 +223,15 @@ impl Reader for Reading {
         let stop_reason = match self.finish.as_deref() {
             Some("length") => StopReason::MaxTokens,
             Some("content_filter") => {
-                return Answer {
+                return ModelAnswer {
                     content,
                     usage: self.usage,
-                    ..Answer::failed("the provider's filter stopped the answer")
+                    ..ModelAnswer::failed("the provider's filter stopped the answer")
                 };
             }
             _ if calls => StopReason::ToolUse,
             Some(_) | None => StopReason::EndTurn,
         };
-        Answer { content, stop_reason, usage: self.usage, error: None, overflow: false }
+        ModelAnswer { content, stop_reason, usage: self.usage, error: None, overflow: false }
     }
 }

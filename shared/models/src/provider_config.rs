@@ -1,4 +1,4 @@
-//! Which model answers, from configuration.
+//! The model of a deployment, from its configuration.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::openai::{self, OpenAi};
 use crate::{Http, RetryPolicy};
 use keel_egress::{BadAddress, EgressPolicy};
 
-/// The most tokens of an answer where nobody says.
+/// The most tokens of an answer, by default.
 const MAX_TOKENS: u32 = 8_192;
 
-/// What a deployment says of its model.
+/// A deployment's configuration of its model.
 #[derive(Debug, Default)]
 pub struct ProviderConfig {
     /// `fake`, `anthropic`, `openai` or `bedrock`.
     pub provider: String,
-    /// Another address than the provider's own: a server that speaks its protocol.
+    /// The address of another server with the provider's protocol; `None`: the provider's own.
     pub url: Option<String>,
     /// The model of sessions that name none.
     pub model: Option<String>,
@@ -27,20 +27,20 @@ pub struct ProviderConfig {
     pub key: Option<SecretString>,
     /// The most tokens of an answer.
     pub max_tokens: Option<u32>,
-    /// AWS, for a provider there. `None`: this process has none.
+    /// The client for Bedrock. `None`: this process has no access to AWS.
     #[cfg(feature = "bedrock")]
     pub bedrock: Option<aws_sdk_bedrockruntime::Client>,
-    /// How far the address may lead. `None`: anywhere, for who runs the deployment has chosen it.
+    /// Where the address may lead. `None`: anywhere, since the operator has chosen it.
     pub egress: Option<EgressPolicy>,
 }
 
-/// Why a choice is none.
+/// Why a configuration is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum BadProviderConfig {
     /// No such provider.
     #[error("there is no provider {0:?}: fake, anthropic, openai or bedrock")]
     Unknown(String),
-    /// The provider needs this too.
+    /// The provider needs something that is missing.
     #[error("the provider {provider} needs {what}")]
     Needs {
         /// The provider.
@@ -48,10 +48,10 @@ pub enum BadProviderConfig {
         /// What is missing.
         what: &'static str,
     },
-    /// The address leads where it must not.
+    /// The egress policy does not allow the address.
     #[error("the model's address is not allowed")]
     Address(#[source] BadAddress),
-    /// No TLS.
+    /// The TLS stack could not be set up.
     #[error("the HTTP client could not be made")]
     Client(#[source] reqwest::Error),
 }
@@ -130,18 +130,18 @@ mod tests {
         key: Option<&str>,
         url: Option<&str>,
     ) -> Result<String, String> {
-        let choice = ProviderConfig {
+        let config = ProviderConfig {
             provider: provider.to_owned(),
             url: url.map(str::to_owned),
             model: model.map(str::to_owned),
             key: key.map(|key| key.to_owned().into()),
             ..ProviderConfig::default()
         };
-        choice.connect().map(|provider| provider.model(None)).map_err(|error| error.to_string())
+        config.connect().map(|provider| provider.model(None)).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_choice_says_what_is_missing() {
+    fn an_error_names_what_is_missing() {
         assert_eq!(connect("fake", None, None, None).as_deref(), Ok("fake"));
         assert_eq!(connect("anthropic", Some("m"), Some("k"), None).as_deref(), Ok("m"));
         assert_eq!(

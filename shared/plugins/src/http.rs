@@ -1,8 +1,8 @@
 //! A tool behind a POST, signed as Standard Webhooks.
 //!
 //! `{"type":"tool.call","tenant":…,"sessionId":…,"toolCallId":…,"tool":…,"arguments":{…}}` with `webhook-id`,
-//! `webhook-timestamp` and `webhook-signature`. The id is the call's, the same whenever it is made again. A 2xx answer is the result: JSON
-//! `{"output": text or any JSON, "isError"?}`, or plain text.
+//! `webhook-timestamp` and `webhook-signature`. The id is the call's: the same when the call is made again. A 2xx response
+//! is the result: JSON `{"output": text or any JSON, "isError"?}`, or plain text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,9 +14,9 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
-use crate::{ANSWER_MAX, PluginClient};
+use crate::{PluginClient, RESPONSE_MAX};
 
-/// A call as its receiver gets it. The tenant is told, for a receiver may serve several.
+/// A call as its receiver gets it. It names the tenant, since a receiver may serve several.
 pub(crate) fn body(at: &SessionKey, call: &ToolCall) -> String {
     let body = json!({
         "type": "tool.call",
@@ -62,7 +62,7 @@ impl PluginClient {
             .header("webhook-signature", signature)
             .header(CONTENT_TYPE, "application/json")
             .body(body);
-        let mut response = request.send().await.map_err(|error| sent_badly(&error))?;
+        let mut response = request.send().await.map_err(|error| failure_words(&error))?;
         let status = response.status();
         if status.is_redirection() {
             return Err("it redirects, which is not followed".to_owned());
@@ -70,8 +70,8 @@ impl PluginClient {
         let is_json = is_json(response.headers());
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|_| "its answer broke off".to_owned())? {
-            if bytes.len() + chunk.len() > ANSWER_MAX {
-                return Err(format!("its answer is larger than {ANSWER_MAX} bytes"));
+            if bytes.len() + chunk.len() > RESPONSE_MAX {
+                return Err(format!("its answer is larger than {RESPONSE_MAX} bytes"));
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -80,7 +80,7 @@ impl PluginClient {
             let words: String = text.chars().take(1_000).collect();
             return Ok(ToolOutput::error(format!("the tool answered {}: {words}", status.as_u16())));
         }
-        Ok(if is_json { answered(&text) } else { ToolOutput::of(text) })
+        Ok(if is_json { output_of(&text) } else { ToolOutput::of(text) })
     }
 
     pub(crate) async fn secret(&self, at: &SessionKey, name: &str) -> Result<secrecy::SecretString, String> {
@@ -88,18 +88,15 @@ impl PluginClient {
             Ok(Some(value)) => Ok(value),
             Ok(None) => Err(format!("there is no secret {name:?}")),
             Err(error) => {
-                tracing::warn!(
-                    tenant = %at.tenant, session = %at.session,
-                    error = &error as &dyn std::error::Error, "a secret could not be read"
-                );
+                tracing::warn!(error = &error as &dyn std::error::Error, "a secret could not be read");
                 Err(format!("the secret {name:?} could not be read"))
             }
         }
     }
 }
 
-/// What went wrong, without the address: a query may hold a key.
-fn sent_badly(error: &reqwest::Error) -> String {
+/// What went wrong, without the address: its query may hold a key.
+fn failure_words(error: &reqwest::Error) -> String {
     let text = if error.is_timeout() {
         "it did not answer in time"
     } else if error.is_connect() {
@@ -115,8 +112,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().ends_with("json"))
 }
 
-/// A JSON answer: `{output, isError?}`, or anything else, which is the output itself.
-pub(crate) fn answered(text: &str) -> ToolOutput {
+/// A JSON response as an output: `{output, isError?}`, or any other JSON, which is the output itself.
+pub(crate) fn output_of(text: &str) -> ToolOutput {
     let Ok(value) = serde_json::from_str::<Value>(text) else {
         return ToolOutput::error("the tool's answer is not the JSON that it says it is");
     };

@@ -62,23 +62,23 @@ pub use keel_egress::{BadAddress, EgressPolicy};
 pub use schema::check_schema;
 pub use tools::PluginTools;
 
-/// The most that is read of a tool's answer, in bytes.
-pub(crate) const ANSWER_MAX: usize = 1024 * 1024;
-/// Opening a connection.
+/// The most that is read of a tool's response, in bytes.
+pub(crate) const RESPONSE_MAX: usize = 1024 * 1024;
+/// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Where plugins are called from: one for a process.
+/// Calls plugins' tools. A process has one.
 pub struct PluginClient {
     client: reqwest::Client,
     egress: EgressPolicy,
     secrets: Arc<dyn Secrets>,
     lambda: Option<aws_sdk_lambda::Client>,
-    /// What MCP servers said they have, by tenant and address.
+    /// The tools that MCP servers listed, by tenant, address and secret.
     listed: Mutex<HashMap<String, (Instant, Vec<ToolSpec>)>>,
 }
 
 impl PluginClient {
-    /// A caller that may go as far as `reach`. Without a Lambda client, `lambda` plugins answer with an error.
+    /// A client that calls only where `egress` allows. Without a Lambda client, calls of `lambda` plugins give an error result.
     ///
     /// # Errors
     /// When the TLS stack cannot be set up.
@@ -90,7 +90,7 @@ impl PluginClient {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy() // a proxy would resolve names out of our sight
+            .no_proxy() // a proxy would resolve names itself, unchecked
             .dns_resolver(Arc::new(Resolver(egress)))
             .build()?;
         Ok(Self { client, egress, secrets, lambda, listed: Mutex::default() })

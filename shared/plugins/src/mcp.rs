@@ -15,12 +15,12 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{ANSWER_MAX, PluginClient};
+use crate::{PluginClient, RESPONSE_MAX};
 
-/// How long a server's list of tools is believed.
+/// How long a server's list of tools is cached.
 const LISTED: Duration = Duration::from_secs(300);
-/// How long a server may take to say which tools it has.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to connect, and to list its tools.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most tools of a server.
 const TOOLS_MAX: usize = 128;
 
@@ -37,21 +37,21 @@ impl PluginClient {
     ) -> Result<Connection, String> {
         let url = self.egress.admit(url).map_err(|bad| format!("its address {bad}"))?;
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
-            .max_json_response_size(ANSWER_MAX)
-            .max_sse_event_size(ANSWER_MAX);
+            .max_json_response_size(RESPONSE_MAX)
+            .max_sse_event_size(RESPONSE_MAX);
         if let Some(secret) = secret {
             config = config.auth_header(self.secret(at, secret).await?.expose_secret().to_owned());
         }
         let transport = StreamableHttpClientTransport::with_client(self.client.clone(), config);
-        match timeout(PATIENCE, ().serve(transport)).await {
+        match timeout(SERVER_TIMEOUT, ().serve(transport)).await {
             Ok(Ok(connection)) => Ok(connection),
-            // Why is not told: it would name the address, whose query may hold a secret.
+            // The cause is left out: it would name the address, whose query may hold a secret.
             Ok(Err(_)) => Err("its server could not be reached, or speaks another protocol".to_owned()),
             Err(_) => Err("its server did not begin in time".to_owned()),
         }
     }
 
-    /// The tools of a server, as it says, with the policies that the tenant gave them.
+    /// The tools that a server lists, with the policies that the tenant set.
     pub(crate) async fn list(
         &self,
         at: &SessionKey,
@@ -65,12 +65,12 @@ impl PluginClient {
             Some((since, specs)) if since.elapsed() < LISTED => specs,
             _ => {
                 let connection = self.connect(at, url, secret).await?;
-                let listed = timeout(PATIENCE, connection.list_all_tools()).await;
+                let listed = timeout(SERVER_TIMEOUT, connection.list_all_tools()).await;
                 let _ = connection.cancel().await;
                 let listed = listed
                     .map_err(|_| "its server did not say in time which tools it has".to_owned())?
                     .map_err(|error| {
-                        format!("its server did not say which tools it has: {}", said(&error))
+                        format!("its server did not say which tools it has: {}", shown_words(&error))
                     })?;
                 let specs: Vec<ToolSpec> = listed.into_iter().take(TOOLS_MAX).map(spec).collect();
                 let mut all = self.listed.lock();
@@ -102,7 +102,7 @@ pub(crate) async fn call(connection: &Connection, call: &ToolCall) -> ToolOutput
     let mut params = CallToolRequestParams::new(call.name.clone());
     params.arguments = call.arguments.as_object().cloned();
     match connection.call_tool(params).await {
-        Err(error) => ToolOutput::error(format!("the tool could not be called: {}", said(&error))),
+        Err(error) => ToolOutput::error(format!("the tool could not be called: {}", shown_words(&error))),
         Ok(result) => {
             let mut parts: Vec<String> = result.content.iter().filter_map(text).collect();
             if parts.is_empty() {
@@ -114,8 +114,8 @@ pub(crate) async fn call(connection: &Connection, call: &ToolCall) -> ToolOutput
     }
 }
 
-/// What may be shown of a failure: the server's own words. The rest would name its address, whose query may hold a secret.
-fn said(error: &rmcp::ServiceError) -> String {
+/// What may be shown of a failure: the server's own message. Other errors name its address, whose query may hold a secret.
+fn shown_words(error: &rmcp::ServiceError) -> String {
     match error {
         rmcp::ServiceError::McpError(error) => error.message.to_string(),
         rmcp::ServiceError::Timeout { .. } => "its server did not answer in time".to_owned(),
@@ -123,7 +123,7 @@ fn said(error: &rmcp::ServiceError) -> String {
     }
 }
 
-/// A block as the model can be shown it.
+/// A content block as text for the model.
 fn text(block: &ContentBlock) -> Option<String> {
     match serde_json::to_value(block).ok()? {
         Value::Object(block) => match block.get("type").and_then(Value::as_str) {

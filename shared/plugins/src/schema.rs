@@ -1,9 +1,9 @@
-//! Arguments against a tool's JSON Schema, before it is called.
+//! Checks arguments against a tool's JSON Schema, before the call.
 
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// How many faults a model is told at once.
+/// How many faults a model is shown at once.
 const FAULTS_MAX: usize = 5;
 
 /// Reads a schema. References stay within it: nothing is fetched.
@@ -18,7 +18,7 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
     jsonschema::validator_for(schema).map_err(|error| format!("is no JSON Schema: {error}"))
 }
 
-/// What is wrong with arguments, for the model to mend; `None`: nothing is.
+/// What is wrong with the arguments, so that the model can correct them; `None`: nothing is.
 pub(crate) fn faults(validator: &Validator, arguments: &Value) -> Option<String> {
     let empty = serde_json::json!({});
     let arguments = if arguments.is_null() { &empty } else { arguments };
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_checked_and_the_place_is_said() {
+    fn arguments_are_checked_and_the_place_is_named() {
         let schema = json!({
             "type": "object", "required": ["amount"], "additionalProperties": false,
             "properties": { "amount": { "type": "number", "minimum": 0 } },

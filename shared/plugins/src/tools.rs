@@ -12,17 +12,20 @@ use keel_kernel::event::ToolCall;
 use keel_ledger::SessionKey;
 use keel_settings::{Offered, Plugin, PluginKind, RESERVED, is_name};
 use tokio::sync::OnceCell;
+use tracing::{Instrument as _, Span};
 
 use crate::mcp::{self, Connection};
 use crate::{PluginClient, schema};
 
 /// A session's tools.
 pub struct PluginTools {
-    caller: Arc<PluginClient>,
+    client: Arc<PluginClient>,
     at: SessionKey,
+    /// Names the tenant and the session in every log line of these tools.
+    span: Span,
     own: Option<Arc<dyn Tools>>,
     plugins: Vec<Loaded>,
-    /// By name: the tool, and whose it is. The first plugin by name has a name that two have.
+    /// By name: the tool, and its plugin. Where two plugins have a tool of one name, it is that of the first plugin by name.
     tools: BTreeMap<String, PluginTool>,
 }
 
@@ -34,21 +37,24 @@ struct Loaded {
 struct PluginTool {
     spec: ToolSpec,
     plugin: usize,
-    /// `None`: the schema of an MCP server does not read, and the server checks for itself.
+    /// `None`: an MCP server's schema is not valid; the server checks the arguments itself.
     validator: Option<Validator>,
 }
 
 impl PluginTools {
-    /// The tools of these plugins, beside Keel's `own`. Servers are asked what they have; one that does not say brings none,
-    /// and a line in the log.
+    /// The tools of these plugins, beside Keel's `own`. MCP servers are asked for their tools; one that does not answer gives
+    /// none, and a line in the log.
     pub async fn load(
-        caller: Arc<PluginClient>,
+        client: Arc<PluginClient>,
         at: SessionKey,
         own: Option<Arc<dyn Tools>>,
         plugins: Vec<Plugin>,
     ) -> Self {
+        // At the level of errors, so that no filter leaves it out where it lets a warning through.
+        let span = tracing::error_span!("plugins", tenant = %at.tenant, session = %at.session);
         let mut tools = BTreeMap::new();
-        let all = join_all(plugins.iter().map(|plugin| offered(&caller, &at, plugin))).await;
+        let offers = join_all(plugins.iter().map(|plugin| offered(&client, &at, plugin)));
+        let all = offers.instrument(span.clone()).await;
         for (number, specs) in all.into_iter().enumerate() {
             for spec in specs.into_iter().filter(|spec| !RESERVED.contains(&spec.name.as_str())) {
                 let validator = schema::compile(&spec.parameters).ok();
@@ -58,31 +64,34 @@ impl PluginTools {
         }
         let plugins =
             plugins.into_iter().map(|plugin| Loaded { plugin, connection: OnceCell::new() }).collect();
-        Self { caller, at, own, plugins, tools }
+        Self { client, at, span, own, plugins, tools }
     }
 }
 
-/// What a plugin has. Of a server's tools those are left out whose names models would refuse, and their whole request with it.
-async fn offered(caller: &PluginClient, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
+/// A plugin's tools. Those whose names models refuse are left out: a model would refuse the whole request.
+async fn offered(client: &PluginClient, at: &SessionKey, plugin: &Plugin) -> Vec<ToolSpec> {
     let (url, secret, policies) = match &plugin.kind {
         PluginKind::Http { tools, .. } | PluginKind::Lambda { tools, .. } => {
             return tools.iter().map(Offered::spec).collect();
         }
         PluginKind::Mcp { url, secret, policies } => (url, secret.as_deref(), policies),
     };
-    let listed = caller.list(at, url, secret, policies).await.unwrap_or_else(|why| {
+    let listed = client.list(at, url, secret, policies).await.unwrap_or_else(|why| {
         tracing::warn!(
-            tenant = %at.tenant, session = %at.session, plugin = plugin.name, why,
-            "a plugin brings no tools"
+            plugin = plugin.name,
+            why,
+            "a plugin's tools could not be listed; the attempt goes on without them"
         );
         Vec::new()
     });
     let all = listed.len();
     let named: Vec<ToolSpec> = listed.into_iter().filter(|spec| is_name(&spec.name)).collect();
     if named.len() < all {
+        let left_out = all - named.len();
         tracing::warn!(
-            tenant = %at.tenant, session = %at.session, plugin = plugin.name, left_out = all - named.len(),
-            "a plugin has tools whose names no model takes"
+            plugin = plugin.name,
+            left_out,
+            "tools were left out, because models refuse their names"
         );
     }
     named
@@ -107,16 +116,21 @@ impl Tools for PluginTools {
             return ToolOutput::error(fault);
         }
         let Loaded { plugin, connection } = &self.plugins[tool.plugin];
-        match &plugin.kind {
-            PluginKind::Http { url, secret, .. } => self.caller.post(&self.at, url, secret, call).await,
-            PluginKind::Lambda { function_arn, .. } => self.caller.invoke(&self.at, function_arn, call).await,
-            PluginKind::Mcp { url, secret, .. } => {
-                let connect = || self.caller.connect(&self.at, url, secret.as_deref());
-                match connection.get_or_init(connect).await {
-                    Ok(connection) => mcp::call(connection, call).await,
-                    Err(why) => ToolOutput::error(format!("the tool could not be called: {why}")),
+        let called = async {
+            match &plugin.kind {
+                PluginKind::Http { url, secret, .. } => self.client.post(&self.at, url, secret, call).await,
+                PluginKind::Lambda { function_arn, .. } => {
+                    self.client.invoke(&self.at, function_arn, call).await
+                }
+                PluginKind::Mcp { url, secret, .. } => {
+                    let connect = || self.client.connect(&self.at, url, secret.as_deref());
+                    match connection.get_or_init(connect).await {
+                        Ok(connection) => mcp::call(connection, call).await,
+                        Err(why) => ToolOutput::error(format!("the tool could not be called: {why}")),
+                    }
                 }
             }
-        }
+        };
+        called.instrument(self.span.clone()).await
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins against servers of the tests' own, which misbehave too.
+//! Plugins against servers in the test, some of which misbehave.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -66,7 +66,7 @@ async fn serve(
     }
 }
 
-/// The least of a Model Context Protocol server.
+/// A minimal Model Context Protocol server.
 fn mcp(sent: &Value) -> Response {
     let result = match sent["method"].as_str().unwrap_or_default() {
         "initialize" => json!({

@@ -1,4 +1,4 @@
-//! H5: what a tenant may spend in a month, all its sessions together.
+//! H5: what all sessions of a tenant together may spend in a month.
 
 use keel_kernel::budget::Budget;
 use keel_kernel::event::micros;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault;
 
-/// A budget as people write it.
+/// A budget, as it is written in the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TenantBudget {
@@ -30,7 +30,7 @@ impl TenantBudget {
         }
     }
 
-    /// The budget as the rules count it.
+    /// The budget, as the kernel counts it.
     pub fn budget(&self) -> Budget {
         Budget { tokens: self.max_tokens, micros: self.max_cost_usd.map(micros) }
     }

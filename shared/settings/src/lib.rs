@@ -43,7 +43,7 @@ use keel_kernel::{Fault, TenantId};
 use keel_ledger::StoreError;
 use keel_ledger::{TenantStore, keys};
 
-/// A name that people give: of a plugin, a model, a secret.
+/// Whether a text may be the name of a plugin, a tool or a secret.
 pub fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
@@ -67,7 +67,7 @@ fn setting(name: &str) -> String {
 pub struct All {
     /// The models.
     pub models: Models,
-    /// H5: what may be spent in a month, if anybody said.
+    /// H5: what may be spent in a month, if it is set.
     pub budget: Option<TenantBudget>,
     /// The plugins, by name.
     pub plugins: Vec<Plugin>,
@@ -85,7 +85,7 @@ impl Settings {
         Self { rows }
     }
 
-    /// The models; none where nothing was set.
+    /// The models; none if nothing is set.
     pub async fn models(&self, tenant: &TenantId) -> Result<Models, StoreError> {
         Ok(self.rows.setting(tenant, setting(MODELS)).await?.unwrap_or_default())
     }
@@ -95,7 +95,7 @@ impl Settings {
         self.rows.put_setting(tenant, setting(MODELS), models).await
     }
 
-    /// H5: what the tenant may spend; `None` where nothing was set, and then nothing is counted.
+    /// H5: what the tenant may spend; `None` if it is not set, and then nothing is counted.
     pub async fn budget(&self, tenant: &TenantId) -> Result<Option<TenantBudget>, StoreError> {
         self.rows.setting(tenant, setting(BUDGET)).await
     }
@@ -111,7 +111,7 @@ impl Settings {
         Ok(rows.into_iter().map(|(_, plugin)| plugin).collect())
     }
 
-    /// Everything that an attempt wants to know, in one query.
+    /// Everything that an attempt needs, in one query.
     pub async fn all(&self, tenant: &TenantId) -> Result<All, StoreError> {
         let rows = self.rows.settings::<serde_json::Value>(tenant, keys::SETTING_PREFIX).await?;
         let mut all = All::default();
@@ -138,7 +138,7 @@ impl Settings {
         self.rows.put_setting(tenant, format!("{}{}", keys::PLUGIN_PREFIX, plugin.name), plugin).await
     }
 
-    /// Removes a plugin. True where there was one.
+    /// Removes a plugin. True if there was one.
     pub async fn remove_plugin(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
         self.rows.remove_setting(tenant, format!("{}{name}", keys::PLUGIN_PREFIX)).await
     }
@@ -149,12 +149,12 @@ impl Settings {
         Ok(rows.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// Remembers that there is a secret of this name. Its value is elsewhere.
+    /// Records that there is a secret of this name. Its value is in [`Secrets`].
     pub async fn name_secret(&self, tenant: &TenantId, name: &str) -> Result<(), StoreError> {
         self.rows.put_setting(tenant, setting(&format!("{SECRET}{name}")), &name).await
     }
 
-    /// Forgets a secret's name. True where there was one.
+    /// Removes a secret's name. True if there was one.
     pub async fn unname_secret(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
         self.rows.remove_setting(tenant, setting(&format!("{SECRET}{name}"))).await
     }

@@ -1,4 +1,4 @@
-//! The models of a tenant's sessions: where they are, how much they read, what they cost.
+//! The models of a tenant's sessions: their providers, windows and prices.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{fault, is_name};
 
-/// The models, and which of them answers a session that names none.
+/// The models, and the default for sessions that name none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Models {
-    /// The name of one of them.
+    /// The name of the default model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// By the name that a session's `model` says.
+    /// The models, by the names that a session's `model` uses.
     #[serde(default)]
     pub models: BTreeMap<String, Model>,
 }
@@ -27,11 +27,11 @@ pub struct Models {
 pub enum ProviderKind {
     /// Anthropic Messages.
     Anthropic,
-    /// Chat completions, as OpenAI, Ollama, vLLM and many others speak them.
+    /// Chat completions: OpenAI, Ollama, vLLM and many others.
     Openai,
-    /// Amazon Bedrock, by the worker's own role.
+    /// Amazon Bedrock, with the worker's own role.
     Bedrock,
-    /// The scripted one.
+    /// The scripted fake model.
     Fake,
 }
 
@@ -41,16 +41,16 @@ pub enum ProviderKind {
 pub struct Model {
     /// Its protocol.
     pub provider: ProviderKind,
-    /// The provider's own name for it; absent: the name it has here.
+    /// The provider's name for it; absent: the same name as here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// A server that speaks the protocol; absent: the provider's own.
+    /// The address of a server with the protocol; absent: the provider's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The name of the secret that holds its key.
+    /// The name of the secret with its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// Tokens that it takes.
+    /// The tokens of its window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
     /// The most tokens of an answer.
@@ -61,23 +61,23 @@ pub struct Model {
     pub prices: Option<Prices>,
 }
 
-/// US dollars for a million tokens.
+/// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Prices {
-    /// Read, and not from a cache.
+    /// Tokens read, not from the cache.
     pub input: f64,
-    /// Written.
+    /// Tokens written.
     pub output: f64,
-    /// Read from the cache; absent: as read.
+    /// Tokens read from the cache; absent: as `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
-    /// Put into the cache; absent: as read.
+    /// Tokens put into the cache; absent: as `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<f64>,
 }
 
-/// The fewest tokens that a window may have: less leaves no room for an answer.
+/// The smallest window, in tokens: a smaller one has no room for an answer.
 const WINDOW_MIN: u64 = 256;
 /// How many models there may be.
 const MODELS_MAX: usize = 100;
@@ -92,36 +92,36 @@ impl Models {
             return Err(fault("/default", format!("names {default:?}, which is not among the models")));
         }
         for (name, model) in &self.models {
-            let at = |member: &str| format!("/models/{name}/{member}");
+            let pointer = |member: &str| format!("/models/{name}/{member}");
             if name.is_empty() || name.len() > 128 {
                 return Err(fault("/models", "a model's name has 1 to 128 bytes"));
             }
             if model.model.as_ref().is_some_and(|named| named.is_empty() || named.len() > 256) {
-                return Err(fault(at("model"), "must have 1 to 256 bytes"));
+                return Err(fault(pointer("model"), "must have 1 to 256 bytes"));
             }
             if model.secret.as_deref().is_some_and(|secret| !is_name(secret)) {
-                return Err(fault(at("secret"), "must be a secret's name"));
+                return Err(fault(pointer("secret"), "must be a secret's name"));
             }
             if let Some(url) = &model.url
                 && !url.starts_with("https://")
                 && !url.starts_with("http://")
             {
-                return Err(fault(at("url"), "must be an http or https address"));
+                return Err(fault(pointer("url"), "must be an http or https address"));
             }
             if model.window.is_some_and(|window| window < WINDOW_MIN) {
-                return Err(fault(at("window"), format!("must be at least {WINDOW_MIN} tokens")));
+                return Err(fault(pointer("window"), format!("must be at least {WINDOW_MIN} tokens")));
             }
             if let Some(prices) = &model.prices {
                 let all = [Some(prices.input), Some(prices.output), prices.cache_read, prices.cache_write];
                 if all.into_iter().flatten().any(|price| !(0.0..=1e6).contains(&price)) {
-                    return Err(fault(at("prices"), "must be amounts from 0 to 1e6"));
+                    return Err(fault(pointer("prices"), "must be amounts from 0 to 1e6"));
                 }
             }
         }
         Ok(())
     }
 
-    /// The model for a session that wants this one, or none; with its name.
+    /// The model for a session that names `wanted`, or none; with its name.
     pub fn pick(&self, wanted: Option<&str>) -> Option<(&str, &Model)> {
         let name = wanted.or(self.default.as_deref())?;
         self.models.get_key_value(name).map(|(name, model)| (name.as_str(), model))
@@ -129,7 +129,7 @@ impl Models {
 }
 
 impl Model {
-    /// What it may read.
+    /// Its window.
     pub fn window(&self) -> Window {
         self.window.map_or_else(Window::default, Window::of)
     }

@@ -1,4 +1,4 @@
-//! Plugins: where a tenant's tools are, and how they may be used.
+//! Plugins: a tenant's tools, how they are called, and how they may be used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{fault, is_name};
 
-/// Names that no plugin's tool may have: those of our own.
+/// Names that no plugin's tool may have: those of Keel's own tools.
 pub const RESERVED: [&str; 5] = ["agent", "clock", "echo", "fail", "sleep"];
 
 /// A plugin.
@@ -35,24 +35,24 @@ pub enum PluginKind {
         url: String,
         /// The name of the secret that calls are signed with.
         secret: String,
-        /// The tools there.
+        /// Its tools.
         tools: Vec<Offered>,
     },
-    /// A Lambda function, invoked and waited for.
+    /// A Lambda function: invoked, and its result awaited.
     Lambda {
         /// Its ARN.
         function_arn: String,
-        /// The tools there.
+        /// Its tools.
         tools: Vec<Offered>,
     },
-    /// A server of the Model Context Protocol, by streamable HTTP. It says itself which tools it has.
+    /// A server of the Model Context Protocol, by streamable HTTP. It lists its tools itself.
     Mcp {
         /// https, or http on this machine.
         url: String,
-        /// The name of the secret that holds its bearer token.
+        /// The name of the secret with its bearer token.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<String>,
-        /// Policies of its tools, by their names.
+        /// The policies of its tools, by their names.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         policies: BTreeMap<String, Policy>,
     },
@@ -81,21 +81,21 @@ fn any_object() -> Value {
 
 /// The most tools of a plugin.
 const TOOLS_MAX: usize = 64;
-/// The most that a tool's schema may have, in bytes.
+/// The largest schema of a tool, in bytes.
 const SCHEMA_MAX: usize = 16 * 1024;
 
-fn check_policy(policy: &Policy, at: &str) -> Result<(), Fault> {
+fn check_policy(policy: &Policy, pointer: &str) -> Result<(), Fault> {
     if !(1..=TIMEOUT_MAX_MS).contains(&policy.timeout_ms) {
-        return Err(fault(format!("{at}/timeoutMs"), format!("must be from 1 to {TIMEOUT_MAX_MS}")));
+        return Err(fault(format!("{pointer}/timeoutMs"), format!("must be from 1 to {TIMEOUT_MAX_MS}")));
     }
     if !(1..=APPROVAL_MAX_MS).contains(&policy.approval_ms) {
-        return Err(fault(format!("{at}/approvalMs"), format!("must be from 1 to {APPROVAL_MAX_MS}")));
+        return Err(fault(format!("{pointer}/approvalMs"), format!("must be from 1 to {APPROVAL_MAX_MS}")));
     }
     Ok(())
 }
 
 impl Plugin {
-    /// The tools that it names itself. Those of an MCP server are asked for.
+    /// The tools that its setting names. An MCP server lists its own.
     pub fn tools(&self) -> &[Offered] {
         match &self.kind {
             PluginKind::Http { tools, .. } | PluginKind::Lambda { tools, .. } => tools,
@@ -103,7 +103,7 @@ impl Plugin {
         }
     }
 
-    /// Checks what a client sent, but for addresses and schemas: those are for who calls them.
+    /// Checks what a client sent, except addresses and schemas, which `keel-plugins` checks.
     pub fn check(&self) -> Result<(), Fault> {
         if !is_name(&self.name) {
             return Err(fault("/name", "must be 1 to 64 letters, digits, hyphens and underscores"));
@@ -128,34 +128,34 @@ impl Plugin {
             return Err(fault("/tools", format!("holds more than {TOOLS_MAX} tools")));
         }
         let mut names = BTreeSet::new();
-        for (at, tool) in self.tools().iter().enumerate() {
-            let at = format!("/tools/{at}");
+        for (index, tool) in self.tools().iter().enumerate() {
+            let pointer = format!("/tools/{index}");
             if !is_name(&tool.name) {
                 return Err(fault(
-                    format!("{at}/name"),
+                    format!("{pointer}/name"),
                     "must be 1 to 64 letters, digits, hyphens and underscores",
                 ));
             }
             if RESERVED.contains(&tool.name.as_str()) {
-                return Err(fault(format!("{at}/name"), "is a tool of Keel's own"));
+                return Err(fault(format!("{pointer}/name"), "is a tool of Keel's own"));
             }
             if !names.insert(&tool.name) {
-                return Err(fault(format!("{at}/name"), "stands twice"));
+                return Err(fault(format!("{pointer}/name"), "stands twice"));
             }
             if !tool.parameters.is_object() || tool.parameters.to_string().len() > SCHEMA_MAX {
                 return Err(fault(
-                    format!("{at}/parameters"),
+                    format!("{pointer}/parameters"),
                     format!("must be an object of at most {SCHEMA_MAX} bytes"),
                 ));
             }
-            check_policy(&tool.policy, &at)?;
+            check_policy(&tool.policy, &pointer)?;
         }
         Ok(())
     }
 }
 
 impl Offered {
-    /// The tool as a session has it.
+    /// The tool as a model may call it.
     pub fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: self.name.clone(),

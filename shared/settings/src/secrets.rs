@@ -1,4 +1,4 @@
-//! Secrets: keys of providers and plugins. A client writes them and nobody reads them back but who needs them to call.
+//! Secrets: keys of providers and plugins. A client writes them, and only the code that calls a provider or plugin reads them.
 
 use async_trait::async_trait;
 use keel_kernel::TenantId;
@@ -22,7 +22,7 @@ pub const SECRET_MAX: usize = 8 * 1024;
 #[error("the secrets could not be {0}")]
 pub struct SecretsError(pub &'static str, #[source] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// No secrets at all, and nowhere to put any.
+/// Holds no secrets and cannot store any.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSecrets;
 
@@ -41,15 +41,15 @@ impl Secrets for NoSecrets {
     }
 }
 
-/// Where secrets are.
+/// A store of secrets.
 #[async_trait]
 pub trait Secrets: Send + Sync {
     /// A secret's value, if there is one.
     async fn get(&self, tenant: &TenantId, name: &str) -> Result<Option<SecretString>, SecretsError>;
 
-    /// Writes a secret in the place of an older one.
+    /// Writes a secret, replacing an older one.
     async fn put(&self, tenant: &TenantId, name: &str, value: SecretString) -> Result<(), SecretsError>;
 
-    /// Removes a secret. One that is not there is removed already.
+    /// Removes a secret. It is no error if there is none.
     async fn remove(&self, tenant: &TenantId, name: &str) -> Result<(), SecretsError>;
 }

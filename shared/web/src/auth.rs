@@ -1,8 +1,7 @@
-//! Who calls: API keys, their tenant and their scopes. The tenant comes from nowhere else.
+//! Who sent a request: API keys, their tenant and their scopes. The tenant is taken from the key and from nowhere else.
 //!
 //! A key reads `keel_<tenant>.<id>_<secret>`. The table holds the secret's SHA-256 under the tenant and id; a secret is
-//! long and random, so a fast hash is enough. Lookups are cached for a moment, which is also how long a deleted key
-//! still works.
+//! long and random, so a fast hash is enough. Rows are cached for 30 seconds, so a deleted key works that much longer.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -21,7 +20,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::error::{Code, Problem};
 
-/// What a credential reaches.
+/// What a credential may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The client API.
@@ -46,7 +45,7 @@ impl Scope {
 /// A verified caller.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Whose sessions it sees.
+    /// The tenant whose sessions it may see.
     pub tenant: TenantId,
     /// Which of the tenant's keys it showed.
     pub key: String,
@@ -63,7 +62,7 @@ impl Caller {
     }
 }
 
-/// An API key, taken apart. Its secret shows itself to nobody.
+/// An API key in its parts. `Debug` does not show the secret.
 pub struct ApiKey {
     /// Whose key.
     pub tenant: TenantId,
@@ -79,14 +78,14 @@ impl std::fmt::Debug for ApiKey {
 }
 
 impl ApiKey {
-    /// Takes a key apart; `None` where it is not one.
+    /// Reads a key; `None` if the text is not one.
     pub fn parse(text: &str) -> Option<ApiKey> {
         let (name, secret) = text.strip_prefix("keel_")?.rsplit_once('_')?;
         let (tenant, id) = name.rsplit_once('.')?;
-        let sane = |part: &str| {
+        let is_valid = |part: &str| {
             (1..=128).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
         };
-        if !sane(id) || !sane(secret) {
+        if !is_valid(id) || !is_valid(secret) {
             return None;
         }
         Some(ApiKey { tenant: TenantId::parse(tenant).ok()?, id: id.to_owned(), secret: secret.to_owned() })
@@ -98,9 +97,9 @@ impl ApiKey {
     }
 }
 
-/// How long a look-up is believed.
+/// How long a row is cached.
 const CACHED: Duration = Duration::from_secs(30);
-/// How many look-ups are kept.
+/// How many rows are cached.
 const CACHE_SIZE: usize = 10_000;
 
 type Cache = Mutex<HashMap<(TenantId, String), (Instant, Option<ApiKeyRow>)>>;
@@ -129,7 +128,7 @@ impl Auth {
             .ok_or_else(unknown)?;
         let key = ApiKey::parse(bearer).ok_or_else(unknown)?;
         let row = self.row(&key).await?.ok_or_else(unknown)?;
-        // In constant time, although both sides are hashes: nothing is to be learned from how long a no takes.
+        // In constant time, although both sides are hashes, so that the time of a refusal reveals nothing.
         if !bool::from(row.hash.as_bytes().ct_eq(key.hash().as_bytes())) {
             return Err(unknown());
         }
@@ -138,8 +137,8 @@ impl Auth {
 
     async fn row(&self, key: &ApiKey) -> Result<Option<ApiKeyRow>, Problem> {
         let name = (key.tenant.clone(), key.id.clone());
-        if let Some((at, row)) = self.cache.lock().get(&name)
-            && at.elapsed() < CACHED
+        if let Some((read_at, row)) = self.cache.lock().get(&name)
+            && read_at.elapsed() < CACHED
         {
             return Ok(row.clone());
         }
@@ -153,7 +152,7 @@ impl Auth {
     }
 }
 
-/// A gate: callers with this scope pass.
+/// Lets requests with this scope through.
 #[derive(Clone, Debug)]
 pub struct Gate {
     auth: Auth,
@@ -161,7 +160,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate for a scope.
+    /// A gate that demands a scope.
     pub fn new(auth: Auth, scope: Scope) -> Self {
         Self { auth, scope }
     }
@@ -195,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_taken_apart_and_keeps_its_secret() {
+    fn a_key_is_read_and_its_secret_is_not_shown() {
         let key = ApiKey::parse("keel_a_b.k1_not-a-secret").unwrap();
         assert_eq!((key.tenant.as_str(), key.id.as_str()), ("a_b", "k1"));
         assert_eq!(format!("{key:?}"), "ApiKey(a_b.k1)");

@@ -1,4 +1,4 @@
-//! A request's body: strict JSON of at most 1 MiB, read once, at the door.
+//! A request's body: strict JSON of at most 1 MiB, read once, before anything else is done with it.
 
 use axum::extract::{FromRequest, Request};
 use http_body_util::BodyExt as _;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::error::{Code, Problem};
 
-/// The most that a body may have, in bytes.
+/// The largest body, in bytes.
 pub const LIMIT: usize = 1024 * 1024;
-/// How much of a larger one is read and dropped, in bytes: a client that is answered while it still sends may lose its
-/// connection before it has read why.
+/// How much of a larger body is read and dropped, in bytes: a client that gets its answer while it still sends may lose the
+/// connection before it has read the answer.
 const READ_ON: usize = 16 * LIMIT;
 
 /// A body that is a JSON object (I4a).
@@ -22,7 +22,7 @@ pub struct Body(Document);
 impl Body {
     fn read(bytes: &[u8]) -> Result<Self, Problem> {
         let text = std::str::from_utf8(bytes).map_err(|_| {
-            Problem::new(Code::InvalidJson, "the body is not UTF-8").at(Fault::new("", "not JSON"))
+            Problem::new(Code::InvalidJson, "the body is not UTF-8").with_fault(Fault::new("", "not JSON"))
         })?;
         let document = Document::read(text).map_err(|fault| Refusal::Invalid { rule: Rule("I4a"), fault })?;
         if !document.value().is_object() {
@@ -36,7 +36,7 @@ impl Body {
         self.0.value().as_object().expect("checked when it was read")
     }
 
-    /// The whole body as what it describes.
+    /// The whole body as a value of `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         T::deserialize(self.0.value()).map_err(|error| Problem::member("", error.to_string()))
     }
@@ -62,7 +62,7 @@ impl Body {
         self.optional(name, "must be a non-negative integer", Value::as_u64)
     }
 
-    /// A member that must read as `T`, if present. `null` counts as absent.
+    /// A member that `read` must accept, if present. `null` counts as absent.
     pub fn optional<'a, T>(
         &'a self,
         name: &str,
@@ -106,13 +106,14 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         let too_large = || {
             Problem::new(Code::TooLarge, format!("the body is larger than {LIMIT} bytes"))
                 .with("limit", LIMIT)
-                .at(Fault::new("", format!("is larger than {LIMIT} bytes")))
+                .with_fault(Fault::new("", format!("is larger than {LIMIT} bytes")))
         };
         let mut body = request.into_body();
         let (mut bytes, mut length) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
-            let cut =
-                |_| Problem::new(Code::InvalidJson, "the body was cut off").at(Fault::new("", "not JSON"));
+            let cut = |_| {
+                Problem::new(Code::InvalidJson, "the body was cut off").with_fault(Fault::new("", "not JSON"))
+            };
             let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
             length += data.len();
             if length > READ_ON {

@@ -1,4 +1,4 @@
-//! Where a reader goes on: a place in a session's events, and a place in a tenant's list of sessions.
+//! Cursors: in a session's events, and in a tenant's lists.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,8 +8,8 @@ use keel_kernel::{Seq, TenantId};
 use crate::error::Problem;
 use crate::params::{Query, SEQ_MAX};
 
-/// R2: `Last-Event-ID` wins over `after`. An empty one is what a browser sends that has seen no id yet. Tells which of the
-/// two it was, for a refusal to name.
+/// R2: `Last-Event-ID` wins over `after`. An empty one is what a browser sends before it has seen an id. Also returns the
+/// name of the one that was used, for a refusal to name.
 pub fn resume(query: &Query, headers: &HeaderMap) -> Result<(Seq, &'static str), Problem> {
     let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else {
         return Ok((query.after()?, "after"));
@@ -21,17 +21,18 @@ pub fn resume(query: &Query, headers: &HeaderMap) -> Result<(Seq, &'static str),
     }
 }
 
-/// A list's cursor, opaque to clients: the tenant, and the sort key of the last row looked at.
+/// A list's cursor, opaque to clients: the tenant, and the sort key of the last row that was read.
 pub fn write_list(tenant: &TenantId, sk: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{tenant}/{sk}"))
 }
 
-/// The sort key in a list's cursor. One of another tenant is refused. (It would only ever have read the caller's own rows.)
+/// The sort key in the cursor of a list of sessions. Another tenant's cursor is refused, although it could only read the
+/// caller's own rows.
 pub fn read_list(tenant: &TenantId, cursor: &str) -> Result<String, Problem> {
     read_list_of(tenant, "s#", cursor)
 }
 
-/// The same of a list whose rows' sort keys begin with `prefix`.
+/// The same for a list whose rows' sort keys begin with `prefix`.
 pub fn read_list_of(tenant: &TenantId, prefix: &str, cursor: &str) -> Result<String, Problem> {
     let decoded = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     decoded
@@ -82,8 +83,8 @@ mod tests {
             let Ok(query) = Query::parse(&query) else { return Ok(()) };
             if let Ok((seq, given_by)) = resume(&query, &headers) {
                 prop_assert!(seq.0 <= SEQ_MAX);
-                let told = String::from_utf8_lossy(&header);
-                let text = if given_by == "after" { query.text("after").unwrap_or("0").to_owned() } else { told.into_owned() };
+                let sent = String::from_utf8_lossy(&header);
+                let text = if given_by == "after" { query.text("after").unwrap_or("0").to_owned() } else { sent.into_owned() };
                 prop_assert_eq!(text.trim_start_matches('0').to_owned(), if seq.0 == 0 { String::new() } else { seq.to_string() });
             }
         }

@@ -1,4 +1,4 @@
-//! A decision as clients see it (H2): from the edge, and in a stream's frames.
+//! A decision as clients see it (H2): in the edge's responses, and in a stream's frames.
 
 use keel_kernel::Millis;
 use keel_kernel::decision::{Decision, DecisionState, Verdict};
@@ -24,12 +24,12 @@ pub fn view(decision: &Decision, now: Millis) -> Value {
         "status": status,
     });
     if let Some(answer) = &decision.given {
-        let (said, edited) = match &answer.verdict {
+        let (verdict, edited) = match &answer.verdict {
             Verdict::Allow => ("allow", None),
             Verdict::Deny => ("deny", None),
             Verdict::Edit { arguments } => ("edit", Some(arguments)),
         };
-        view["answer"] = json!({ "answer": said, "by": answer.by, "at": Millis(answer.at_ms) });
+        view["answer"] = json!({ "answer": verdict, "by": answer.by, "at": Millis(answer.at_ms) });
         if let Some(edited) = edited {
             view["answer"]["arguments"] = edited.clone();
         }

@@ -1,6 +1,6 @@
 //! The one table of errors that a client can meet, as RFC 9457 problem details (V6).
 //!
-//! A code is for ever. What a 5xx was caused by is for the log, never for the client.
+//! A code never changes. The cause of a 5xx is written to the log and never sent to the client.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -33,11 +33,11 @@ pub enum Code {
     KeyNotAllowed,
     /// No credential, or none that is known.
     Unauthenticated,
-    /// The credential's scope does not reach.
+    /// The credential lacks the scope.
     Forbidden,
-    /// No such thing, or it is another tenant's.
+    /// There is no such thing, or it is another tenant's.
     NotFound,
-    /// The path is there, the method is not.
+    /// The path exists, but not with this method.
     MethodNotAllowed,
     /// C6.
     SessionClosed,
@@ -45,13 +45,13 @@ pub enum Code {
     ExternalSession,
     /// C: an external event for a native session.
     NativeSession,
-    /// The session id is taken by a session that was created otherwise.
+    /// The session id is taken by a session with another description.
     SessionExists,
     /// C2, S3.
     Fenced,
     /// S1.
     AlreadyFinished,
-    /// H2: the decision was answered otherwise.
+    /// H2: the decision was answered differently.
     DecisionTaken,
     /// H2: nobody answered in time.
     DecisionExpired,
@@ -67,7 +67,7 @@ pub enum Code {
     LimitReached,
     /// The session is busy; send the call again.
     Busy,
-    /// Something of ours failed; sending the call again is safe.
+    /// Keel failed; sending the call again is safe.
     Internal,
 }
 
@@ -144,7 +144,7 @@ impl Code {
     }
 }
 
-/// An error on its way to a client.
+/// An error as it is sent to a client.
 #[derive(Clone, Debug)]
 pub struct Problem {
     code: Code,
@@ -155,7 +155,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with a sentence about this occurrence.
+    /// A problem with a code and a sentence about this occurrence.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), faults: Vec::new(), more: Map::new(), retry_after_s: None }
     }
@@ -163,7 +163,8 @@ impl Problem {
     /// A value of the path, the query or a header is not acceptable.
     pub fn parameter(name: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self::new(Code::InvalidRequest, format!("{name} {detail}")).at(Fault::new(format!("/{name}"), detail))
+        Self::new(Code::InvalidRequest, format!("{name} {detail}"))
+            .with_fault(Fault::new(format!("/{name}"), detail))
     }
 
     /// A member of the body is not acceptable.
@@ -171,14 +172,14 @@ impl Problem {
         Fault::new(pointer, detail).into()
     }
 
-    /// The session is not there, or another tenant's: alike to the byte (C3).
+    /// The session is missing, or another tenant's: the bytes are the same (C3).
     pub fn no_session() -> Self {
         Refusal::NotFound.into()
     }
 
-    /// Names a place.
+    /// Names a place that is at fault.
     #[must_use]
-    pub fn at(mut self, fault: Fault) -> Self {
+    pub fn with_fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
         self
     }
@@ -243,27 +244,27 @@ impl From<Refusal> for Problem {
                     Code::InvalidPayload
                 };
                 let place = if fault.pointer.is_empty() { "the body" } else { &fault.pointer };
-                Problem::new(code, format!("{place}: {}", fault.detail)).with("rule", rule.0).at(fault)
+                Problem::new(code, format!("{place}: {}", fault.detail))
+                    .with("rule", rule.0)
+                    .with_fault(fault)
             }
-            Refusal::UnknownKind(_) => {
-                Problem::new(Code::UnknownKind, detail).at(Fault::new("/kind", "is not an event kind"))
-            }
-            Refusal::KindNotAccepted(_) => {
-                Problem::new(Code::KindNotAccepted, detail).at(Fault::new("/kind", "is not accepted here"))
-            }
+            Refusal::UnknownKind(_) => Problem::new(Code::UnknownKind, detail)
+                .with_fault(Fault::new("/kind", "is not an event kind")),
+            Refusal::KindNotAccepted(_) => Problem::new(Code::KindNotAccepted, detail)
+                .with_fault(Fault::new("/kind", "is not accepted here")),
             Refusal::TokenNotAllowed(_) => {
-                Problem::new(Code::TokenNotAllowed, detail).at(Fault::new("/lease", "must be absent"))
+                Problem::new(Code::TokenNotAllowed, detail).with_fault(Fault::new("/lease", "must be absent"))
             }
             Refusal::TokenRequired(_) => {
-                Problem::new(Code::TokenRequired, detail).at(Fault::new("/lease", "is required"))
+                Problem::new(Code::TokenRequired, detail).with_fault(Fault::new("/lease", "is required"))
             }
             Refusal::KeyNotAllowed { given, .. } => {
                 let fault = Fault::new(format!("/{given}"), "must be absent with this kind");
-                Problem::new(Code::KeyNotAllowed, detail).at(fault)
+                Problem::new(Code::KeyNotAllowed, detail).with_fault(fault)
             }
             Refusal::NotFound => Problem::new(Code::NotFound, detail),
             Refusal::SessionExists => {
-                Problem::new(Code::SessionExists, detail).at(Fault::new("/sessionId", "is taken"))
+                Problem::new(Code::SessionExists, detail).with_fault(Fault::new("/sessionId", "is taken"))
             }
             Refusal::RevisionDiffers { revision } => {
                 Problem::new(Code::PreconditionFailed, detail).with("etag", etag(revision))
@@ -277,14 +278,14 @@ impl From<Refusal> for Problem {
             Refusal::IdempotencyConflict { name, seq, .. } => {
                 let fault =
                     Fault::new(format!("/{name}"), format!("is used by event {seq} with another payload"));
-                Problem::new(Code::IdempotencyConflict, detail).with("seq", seq.0).at(fault)
+                Problem::new(Code::IdempotencyConflict, detail).with("seq", seq.0).with_fault(fault)
             }
             Refusal::NotUnanswered(_) => Problem::member("/inputSeqs", detail).with("rule", "A1"),
             Refusal::UnknownToolCall(_) => Problem::member("/toolCallId", detail).with("rule", "V3"),
             Refusal::CallIdReused(_) => Problem::member("/content", detail).with("rule", "V2"),
             Refusal::TooLarge { limit, .. } => {
                 let fault = Fault::new("", format!("is larger than {limit} bytes"));
-                Problem::new(Code::TooLarge, detail).with("limit", limit).at(fault)
+                Problem::new(Code::TooLarge, detail).with("limit", limit).with_fault(fault)
             }
             Refusal::LimitReached { limit, .. } => {
                 Problem::new(Code::LimitReached, detail).with("limit", limit).retry_after(5)
@@ -294,7 +295,7 @@ impl From<Refusal> for Problem {
             Refusal::DecisionExpired => Problem::new(Code::DecisionExpired, detail),
             Refusal::DecisionDiffers => {
                 let fault = Fault::new("/digest", "is not that of the call's arguments");
-                Problem::new(Code::DecisionDiffers, detail).at(fault)
+                Problem::new(Code::DecisionDiffers, detail).with_fault(fault)
             }
         }
     }
@@ -302,7 +303,7 @@ impl From<Refusal> for Problem {
 
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
-        Self::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).at(fault)
+        Self::new(Code::InvalidPayload, format!("{} {}", fault.pointer, fault.detail)).with_fault(fault)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What stands in paths, queries and headers, each read in one place.
+//! What paths, queries and headers hold, each read in one place.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use keel_ledger::SessionKey;
 use crate::auth::Caller;
 use crate::error::Problem;
 
-/// The session a path names, within the caller's tenant. An id that could not be one is 404, as any missing session.
+/// The session that a path names, in the caller's tenant. An id that is not valid is 404, like any missing session.
 #[derive(Clone, Debug)]
 pub struct At(pub SessionKey);
 
@@ -37,7 +37,7 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Reads what stands behind the `?`.
+    /// Reads the text behind the `?`.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let pairs: Vec<(String, String)> = serde_urlencoded::from_str(text)
             .map_err(|_| Problem::parameter("query", "is not a query string"))?;
@@ -63,11 +63,11 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A parameter that is a number of the range.
+    /// A parameter that is a number in the range.
     pub fn number(&self, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, Problem> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.parse::<u64>() {
-            // "+5" parses too, but no client means it.
+            // Rust also parses "+5", which is refused.
             Ok(number) if range.contains(&number) && text.bytes().all(|b| b.is_ascii_digit()) => {
                 Ok(Some(number))
             }

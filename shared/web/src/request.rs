@@ -1,5 +1,6 @@
-//! One id for each request: the caller's if it sent a sane one, else ours. It is in the answer's header, in a problem's
-//! body and in every log line of the request. So is the trace it is a part of: the caller's (`traceparent`), else ours.
+//! One id for each request: the caller's if it is 1 to 128 visible ASCII characters, else ours. It is in the response's
+//! header, in a problem's body and in every log line of the request. The log lines also name the request's trace: the
+//! caller's (`traceparent`), else a new one. One span has all of this, with the tenant and the session once they are known.
 
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ pub(crate) fn current_id() -> Option<String> {
     CURRENT.try_with(String::clone).ok()
 }
 
-/// Gives each request its id and its one line in the log.
+/// Gives each request its id, its span, and one line in the log.
 pub async fn identify(request: Request, next: Next) -> Response {
     let sent = request.headers().get(HEADER).and_then(|id| id.to_str().ok());
     let id = match sent {
@@ -36,7 +37,8 @@ pub async fn identify(request: Request, next: Next) -> Response {
     let trace = Trace::continued(sent);
     // The route, not the path: a path may hold what a log must not.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
-    let span = tracing::info_span!(
+    // At the level of errors, so that no filter leaves it out where it lets an error through.
+    let span = tracing::error_span!(
         "request",
         request_id = %id,
         trace = %trace.id(),
@@ -46,9 +48,9 @@ pub async fn identify(request: Request, next: Next) -> Response {
         session = tracing::field::Empty,
     );
     let start = Instant::now();
-    let answer = trace.within(CURRENT.scope(id.clone(), next.run(request)));
+    let response = trace.within(CURRENT.scope(id.clone(), next.run(request)));
     let mut response = async move {
-        let response = answer.await;
+        let response = response.await;
         let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis());
         tracing::info!(status, ms, "a request was answered");
         response

@@ -1,5 +1,5 @@
-//! What every HTTP function wears on the outside: an id for each request, a problem for each path or method that is not
-//! there, and a 500 without its cause for a handler that panics.
+//! What every HTTP function has around its routes: an id for each request, a problem document for an unknown path or method,
+//! and a 500 without its cause for a handler that panics.
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -15,7 +15,7 @@ pub fn gated(router: Router, auth: &Auth, scope: Scope) -> Router {
     router.route_layer(from_fn_with_state(Gate::new(auth.clone(), scope), pass))
 }
 
-/// Dresses a function's routes, or several functions' routes merged, for the outside.
+/// Wraps the routes of one function, or the merged routes of several.
 pub fn finish(router: Router) -> Router {
     router
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such path") })

@@ -1,5 +1,5 @@
-//! Logs: JSON lines for machines, or short lines for a person at a terminal. What is counted goes to standard output as
-//! CloudWatch's embedded metrics, which need no agent: CloudWatch reads them out of the function's log.
+//! Logs: JSON lines for a log service, or short lines for a person at a terminal. Counts go to standard output in
+//! CloudWatch's embedded metric format: CloudWatch reads them from the function's log, so no agent is needed.
 
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 /// Who reads the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// A log service, which takes metrics out of it for the stage of this name.
+    /// A log service, which reads metrics from the log, for the stage of this name.
     Machine {
         /// What the deployment is called.
         stage: String,
@@ -29,7 +29,7 @@ pub enum Reader {
 /// Starts logging to standard error. `filter` is a directive as of `RUST_LOG`; one that does not parse logs at `info`.
 pub fn start(reader: Reader, filter: &str) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    // Counts are no sentences.
+    // Counts are not log lines.
     let filter = filter.and(filter_fn(|line| line.target() != metric::TARGET));
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let log = tracing_subscriber::registry();
@@ -43,7 +43,7 @@ pub fn start(reader: Reader, filter: &str) {
     }
 }
 
-/// Writes what is counted to standard output, a line for each.
+/// Writes each count as a line to standard output.
 struct Counts {
     stage: String,
 }
@@ -81,7 +81,7 @@ impl<S: Subscriber> Layer<S> for Counts {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let line = format!("{}\n", counted.line(&self.stage, now, Trace::current()));
-        // A log that takes no more lines is no reason to answer nobody.
+        // If the line cannot be written, requests are answered all the same.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }
 }

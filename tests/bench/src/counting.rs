@@ -1,4 +1,4 @@
-//! Round trips, counted where they leave the SDK: a retry of the SDK's own would be seen here and not in a meter above.
+//! Counts round trips at the SDK's connector, where a retry by the SDK itself would be counted too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aws_smithy_runtime_api::client::http::{HttpConnector as _, SharedHttpClient};
 use keel_embedded::wire;
 
-/// How many requests have left.
+/// How many requests were sent.
 #[derive(Clone, Debug, Default)]
 pub struct RoundTrips(Arc<AtomicU64>);
 
 impl RoundTrips {
-    /// The count so far, which starts again at zero.
+    /// The count so far; resets it.
     pub fn take(&self) -> u64 {
         self.0.swap(0, Ordering::Relaxed)
     }

@@ -1,9 +1,10 @@
-//! What has one right figure: capacity units and round trips, beside the least that DynamoDB's rules allow.
+//! The figures that do not vary: capacity units and round trips, beside the least that DynamoDB's rules allow.
 //!
 //! The rules: a write costs 1 WRU for each KB begun, twice that in a transaction, and 1 more for each change of an index
 //! entry. A strong read costs 1 RRU for each 4 KB begun, an eventual one half; a query adds its items up before it rounds,
-//! and gives at most 1 MB. What is not there still costs the smallest unit. The least is meant for the same promises:
-//! each event and each key an item of its own, put where nothing stands (L1, I2), in one write with the head (C2, S4).
+//! and gives at most 1 MB. Reading nothing costs the smallest unit. The least is
+//! the least for the same promises: each event and each key is an item of its own, put if absent (L1, I2), in one write with
+//! the head (C2, S4).
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use keel_kernel::{Head, LeaseToken, Seq};
 use keel_ledger::SessionKey;
 use keel_ledger::port::Consistency;
 
-use crate::world::{World, answer, finished, note};
+use crate::world::{World, assistant_message, finished, note};
 
 /// Units and round trips.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +40,7 @@ pub struct Line {
     /// The operation.
     pub name: &'static str,
     /// What it cost.
-    pub told: Cost,
+    pub measured: Cost,
     /// The least that the rules allow.
     pub least: Cost,
     /// Why it is that.
@@ -57,7 +58,7 @@ const REPLAYED: usize = 1_000;
 /// The page of a stream.
 const PAGE: usize = 100;
 
-/// Every line, each from a store of its own.
+/// Every line of the table.
 pub async fn lines() -> Vec<Line> {
     let mut lines = writes().await;
     lines.extend(partials().await);
@@ -66,14 +67,14 @@ pub async fn lines() -> Vec<Line> {
     lines
 }
 
-fn told(world: &World) -> Cost {
+fn measured(world: &World) -> Cost {
     let units = world.tables.meter().take();
     let trips = world.trips.take();
     assert_eq!(units.calls, trips, "the meter and the connector count the same");
     cost(units.write, units.read, trips as f64)
 }
 
-/// Forgets what was needed to come here.
+/// Resets the meters after the preparation.
 fn forget(world: &World) {
     world.tables.meter().take();
     world.trips.take();
@@ -82,33 +83,33 @@ fn forget(world: &World) {
 async fn writes() -> Vec<Line> {
     let w = World::memory().await;
     let mut lines = Vec::new();
-    let mut line = |name, least, rule| lines.push(Line { name, told: told(&w), least, rule });
+    let mut line = |name, least, rule| lines.push(Line { name, measured: measured(&w), least, rule });
     let at = w.session("s").await;
     forget(&w);
     w.input(&at, "first").await;
     line(
         "input that starts a run",
         cost(7.0, 0.5, 2.0),
-        "2 × (head + event + key) + 1 for the index of due runs; an eventual look at the head",
+        "2 × (head + event + key) + 1 for the index of due runs; an eventual read of the head",
     );
     w.input(&at, "second").await;
     line(
         "input into a live run",
         cost(6.0, 0.5, 2.0),
-        "2 × (head + event + key); an eventual look at the head",
+        "2 × (head + event + key); an eventual read of the head",
     );
     let (token, head) = w.claim(&at).await;
-    line("claim", cost(1.0, 0.5, 2.0), "1 write of the head; an eventual look at it");
-    let head = w.commit(&at, head, &token, vec![answer("g1", &[])]).await;
+    line("claim", cost(1.0, 0.5, 2.0), "1 write of the head; an eventual read of it");
+    let head = w.commit(&at, head, &token, vec![assistant_message("g1", &[])]).await;
     line("owner commit, 1 event with its key", cost(6.0, 0.0, 1.0), "2 × (head + event + key)");
-    let eight = (0..8).map(|n| answer(&format!("h{n}"), &[])).collect();
+    let eight = (0..8).map(|n| assistant_message(&format!("h{n}"), &[])).collect();
     let head = w.commit(&at, head, &token, eight).await;
     line("owner commit, 8 events with their keys", cost(34.0, 0.0, 1.0), "2 × (head + 8 events + 8 keys)");
     let head = w.commit(&at, head, &token, (0..8).map(|_| note()).collect()).await;
     line("owner commit, 8 events without keys", cost(18.0, 0.0, 1.0), "2 × (head + 8 events)");
     let head = w.ledger.renew(&at, Some(head), &token).await.expect("the lease is ours");
     line("renew", cost(1.0, 0.0, 1.0), "1 write of the head");
-    let last = vec![answer("g2", &[1, 2]), finished()];
+    let last = vec![assistant_message("g2", &[1, 2]), finished()];
     w.ledger.settle(&at, Some(head), &token, Outcome::Succeeded, last, None).await.expect("it settles");
     line(
         "settle with answer and run.finished",
@@ -125,23 +126,23 @@ async fn reads() -> Vec<Line> {
     let last = head.ledger.seq;
     assert_eq!(last, Seq(REPLAYED as u64));
     let mut lines = Vec::new();
-    let mut line = |name, told, least, rule| lines.push(Line { name, told, least, rule });
+    let mut line = |name, measured, least, rule| lines.push(Line { name, measured, least, rule });
 
     forget(&w);
     page(&w, &at, last).await;
-    line("idle poll of a stream", told(&w), cost(0.0, 0.5, 1.0), "an eventual query that finds nothing");
+    line("idle poll of a stream", measured(&w), cost(0.0, 0.5, 1.0), "an eventual query that finds nothing");
     page(&w, &at, last).await;
     w.ledger.partials(&at, "").await.expect("it reads");
     line(
         "idle poll with partials",
-        told(&w),
+        measured(&w),
         cost(0.0, 1.0, 2.0),
         "two eventual queries; no call queries two tables",
     );
     page(&w, &at, Seq(last.0 - 1)).await;
-    line("delivered event, alone", told(&w), cost(0.0, 0.5, 1.0), "an eventual query of less than 4 KB");
+    line("delivered event, alone", measured(&w), cost(0.0, 0.5, 1.0), "an eventual query of less than 4 KB");
     let full = page(&w, &at, Seq::ZERO).await;
-    let full_cost = told(&w);
+    let full_cost = measured(&w);
     assert_eq!(full, PAGE);
     let each = |cost: Cost| Cost { read: cost.read / PAGE as f64, trips: cost.trips / PAGE as f64, ..cost };
     line(
@@ -150,9 +151,9 @@ async fn reads() -> Vec<Line> {
         each(full_cost),
         "an eventual query rounds once: a page's bytes / 4 KB / 2",
     );
-    // The least of a replay is asked of the store itself: everything in one query.
+    // The least for a replay: everything in one query.
     w.ledger.events(&at, Seq::ZERO, REPLAYED, Consistency::Eventual).await.expect("it reads");
-    let least = told(&w);
+    let least = measured(&w);
     assert_eq!(least.trips, 1.0);
     let mut after = Seq::ZERO;
     loop {
@@ -164,40 +165,40 @@ async fn reads() -> Vec<Line> {
     }
     line(
         "replay of 1,000 events, as a stream does",
-        told(&w),
+        measured(&w),
         least,
         "one eventual query, up to 1 MB; a stream takes pages of 100 so that its memory stays flat",
     );
     w.ledger.all_events(&at, Seq::ZERO).await.expect("it reads");
     line(
         "replay of 1,000 events, as a worker does",
-        told(&w),
+        measured(&w),
         least,
         "one eventual query; but a worker decides on what it reads, so the ends are read strongly",
     );
     lines
 }
 
-/// What a stream asks after a position; how many events it got.
+/// A stream's query after a seq; how many events it got.
 async fn page(w: &World, at: &SessionKey, after: Seq) -> usize {
     w.ledger.events(at, after, PAGE, Consistency::Eventual).await.expect("it reads").events.len()
 }
 
-/// A stream's hour as a function that is told of no commit: the looks of its own pace, with jitter at its middle, and
-/// where a run is live the glances at its head; without what opening a stream costs.
+/// An hour of a stream in a function, which is not notified of commits: its polls, with the jitter at its middle, and
+/// where a run is live the eventual reads of the head; without what opening a stream costs.
 fn hours() -> Vec<Line> {
     let silent = |t| t;
     let talking = |_| 0;
-    let rule = "none, where commits are heard of; a function must ask";
+    let rule = "none in one process, where commits notify; a function must poll";
     let line = |name, live, silence: fn(u64) -> u64, queries| {
-        let told = hour(live, silence, queries);
-        Line { name, told, least: cost(0.0, 0.0, 0.0), rule }
+        let measured = hour(live, silence, queries);
+        Line { name, measured, least: cost(0.0, 0.0, 0.0), rule }
     };
     vec![
         line("stream-hour, no run", false, silent, 1.0),
         line("stream-hour, a run live and silent", true, silent, 1.0),
         line("the same with partials", true, silent, 2.0),
-        line("stream-hour with partials, a run that says something at each look", true, talking, 2.0),
+        line("stream-hour with partials, a run with news at every poll", true, talking, 2.0),
     ]
 }
 
@@ -220,7 +221,7 @@ const TOKEN: &str = "token ";
 const TOKEN_MS: u64 = 20;
 const ANSWER_MS: u64 = 10_000;
 
-/// What readers along cost an answer: the worker's own chunks.
+/// What the partials of an answer cost, in the worker's own chunks.
 async fn partials() -> Vec<Line> {
     let w = World::memory().await;
     let (at, token, head) = w.running("s").await;
@@ -235,10 +236,10 @@ async fn partials() -> Vec<Line> {
     if let Some(text) = chunker.flush() {
         write_partial(&w, &at, &token, &head, text).await;
     }
-    let told = told(&w);
-    let least = cost(told.write.min(4.0), 0.0, told.trips.min(4.0));
-    let rule = "a write a chunk; 3 KB in 4 writes, if nobody wanted to read along";
-    vec![Line { name: "token frames of an answer of 10 s, 50 tokens/s", told, least, rule }]
+    let measured = measured(&w);
+    let least = cost(measured.write.min(4.0), 0.0, measured.trips.min(4.0));
+    let rule = "a write a chunk; 3 KB in 4 writes, if no reader had to see it grow";
+    vec![Line { name: "partials of an answer of 10 s, 50 tokens/s", measured, least, rule }]
 }
 
 async fn write_partial(w: &World, at: &SessionKey, token: &LeaseToken, head: &Head, text: String) {

@@ -1,5 +1,5 @@
-//! Instructions of one commit, as callgrind counts them: the difference of two runs, so that what a process does but once
-//! falls out. They do not depend on what else the machine does.
+//! Instructions of one commit, counted by callgrind as the difference of two runs, so that the process's start is left out.
+//! They do not depend on the machine's other work.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -26,13 +26,13 @@ fn each(subcommand: &str) -> f64 {
 
 fn count(folder: &Path, subcommand: &str, commits: usize) -> u64 {
     let file = folder.join(commits.to_string());
-    let said = Command::new("valgrind")
+    let output = Command::new("valgrind")
         .args(["--tool=callgrind", &format!("--callgrind-out-file={}", file.display())])
         .arg(std::env::current_exe().expect("this program has a file"))
         .args([subcommand, &commits.to_string()])
         .output()
         .expect("valgrind starts");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let profile = std::fs::read_to_string(file).expect("callgrind wrote its profile");
     let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")).expect("it has a sum");
     total.trim().parse().expect("a number")

@@ -17,13 +17,13 @@ const INPUTS: usize = 200;
 /// Milliseconds since the input was sent, and since the answer's commit.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// The input's own answer came: it is in the ledger.
+    /// Until the input's response came: the input is in the ledger.
     pub accepted: Sample,
-    /// The first token frame was seen.
+    /// Until the first partial was seen.
     pub partial: Option<Sample>,
-    /// How many answers had one.
+    /// How many answers had a partial.
     pub with_partial: usize,
-    /// The answer's frame was seen.
+    /// Until the answer's frame was seen.
     pub answered: Sample,
     /// From the moment in the answer's `ts`, which is taken right before its write, to its frame.
     pub commit_to_frame: Sample,
@@ -42,7 +42,7 @@ pub fn read_ts(ts: &str) -> f64 {
 /// One input after another in one session, each when the one before is settled.
 pub async fn latencies() -> Latencies {
     let local = Local::start(&[]).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     let session = keel.session().await;
     let mut stream = keel.stream(&format!("{session}/events/stream?partials=1"), None).await;
     let (mut accepted, mut partial, mut answered, mut framed) = (vec![], vec![], vec![], vec![]);
@@ -70,9 +70,9 @@ pub async fn latencies() -> Latencies {
                 }
             }
         };
-        let (said, (first, seen, frame_ms)) = tokio::join!(saying, reading);
+        let (accepted_ms, (first, seen, frame_ms)) = tokio::join!(saying, reading);
         if n >= WARM {
-            accepted.push(said);
+            accepted.push(accepted_ms);
             partial.extend(first);
             answered.push(seen);
             framed.push(frame_ms);

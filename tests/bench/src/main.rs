@@ -17,13 +17,13 @@ use keel_embedded::Dispatch;
 struct Options {
     #[command(subcommand)]
     only: Option<Only>,
-    /// Where the table goes.
+    /// The file that the table is written to.
     #[arg(long, default_value = "docs/performance.md")]
     out: PathBuf,
-    /// What stands behind the table in that file, kept from one writing to the next.
+    /// The file with the text behind the table.
     #[arg(long, default_value = "tests/bench/notes.md")]
     notes: PathBuf,
-    /// The folder of the functions' programs.
+    /// The folder with the functions' programs.
     #[arg(long, default_value = "target/release")]
     programs: PathBuf,
     /// Readers of one process.
@@ -34,7 +34,7 @@ struct Options {
     replayed: usize,
 }
 
-/// What callgrind counts: nothing but this many commits behind the same start.
+/// What runs under callgrind: this many commits after the same start.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Only {
     /// Through the ledger.
@@ -69,7 +69,7 @@ async fn count(only: Only) {
     let w = World::memory().await;
     let (at, token, head) = w.running("s").await;
     match only {
-        // What is sent is made outside of what the difference of two runs holds: always for the larger of them.
+        // Both runs prepare the events of the larger one, so that the difference of the two holds only commits.
         Only::Commits { commits } => {
             let mut events = throughput::answers(instructions::MANY);
             events.truncate(commits);
@@ -90,13 +90,13 @@ async fn everything(options: &Options) {
     eprintln!("exact figures");
     page.part(
         "Units and round trips",
-        "Exact: what the store says of each call, and calls counted at the SDK's connector. A test holds them.",
+        "Exact: the units that the store reports for each call, and the calls counted at the SDK's connector. A test compares them.",
     );
     page.exact(&exact::lines().await);
     page.part(
         "Time, memory, instructions",
-        "As measured, on a machine that may have had other work, as its load tells: a time is then too long. Ratios are the \
-         middle of turns taken one after the other, so the load falls on both sides of them.",
+        "As measured. Where the load says that the machine had other work, times are too long. Ratios are the median of \
+         alternating rounds, so that such work slows both sides.",
     );
     page.head(&["measure", "figure", "goal"]);
     commits(&mut page).await;
@@ -127,7 +127,7 @@ async fn everything(options: &Options) {
     }
     eprintln!("programs");
     for program in startup::programs(&options.programs).await {
-        let (middle, most) = (program.start_ms.median(), program.start_ms.at(1.0));
+        let (middle, most) = (program.start_ms.median(), program.start_ms.percentile(1.0));
         let figure = format!("{:.1} MB, {middle:.0} ms (at most {most:.0})", program.mb);
         page.row(&[&format!("{}: size, start to the first `/next`", program.name), &figure, ""]);
     }
@@ -158,7 +158,7 @@ async fn commits(page: &mut Page) {
 
 /// p50 and p99.
 fn both(sample: &stats::Sample) -> String {
-    format!("p50 {:.1} ms, p99 {:.1} ms", sample.median(), sample.at(0.99))
+    format!("p50 {:.1} ms, p99 {:.1} ms", sample.median(), sample.percentile(0.99))
 }
 
 async fn latencies(page: &mut Page) {
@@ -172,7 +172,7 @@ async fn latencies(page: &mut Page) {
     page.row(&["input → first partial", &partial, ""]);
     let met = l.answered.median() <= 120.0;
     page.row(&["input → answer's frame", &both(&l.answered), &goal(met, "p50 ≤ 120 ms")]);
-    let met = l.commit_to_frame.median() <= 60.0 && l.commit_to_frame.at(0.99) <= 150.0;
+    let met = l.commit_to_frame.median() <= 60.0 && l.commit_to_frame.percentile(0.99) <= 150.0;
     page.row(&[
         "answer's commit → its frame",
         &both(&l.commit_to_frame),

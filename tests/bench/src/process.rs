@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-/// Ticks of a second in `/proc/<pid>/stat`: what Linux tells programs, whatever the kernel's own.
+/// Ticks per second in `/proc/<pid>/stat`.
 const TICKS: f64 = 100.0;
 
 /// Resident memory, in KB.
@@ -13,7 +13,7 @@ pub fn resident_kb(pid: u32) -> f64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Processor time so far, its own and the kernel's for it, in seconds.
+/// Processor time so far, user and system, in seconds.
 pub fn cpu_seconds(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
     let fields: Vec<&str> = stat.rsplit_once(')').expect("a name in brackets").1.split_whitespace().collect();
@@ -22,7 +22,7 @@ pub fn cpu_seconds(pid: u32) -> f64 {
     (ticks(11) + ticks(12)) / TICKS
 }
 
-/// The machine, in words: its processors and how many waited for them lately.
+/// The machine's processors, in words.
 pub fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |line: &str, name: &str| {
@@ -47,8 +47,9 @@ pub fn today() -> String {
 /// The commit that is measured, marked where files differ from it.
 pub fn commit() -> String {
     let git = |arguments: &[&str]| {
-        let said = Command::new("git").args(arguments).output().ok().filter(|said| said.status.success())?;
-        String::from_utf8(said.stdout).ok().map(|text| text.trim().to_owned())
+        let output =
+            Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        String::from_utf8(output.stdout).ok().map(|text| text.trim().to_owned())
     };
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
     let changed =

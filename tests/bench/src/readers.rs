@@ -1,4 +1,4 @@
-//! Many readers of one process: what each weighs, and how far behind the last of them is.
+//! Many readers of one process: the memory and processor time of each, and how far they lag.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::stats::Sample;
 
 /// Inputs that the readers wait for.
 const INPUTS: usize = 20;
-/// How long the readers are left alone, to see what that costs.
+/// How long the readers are idle, to measure what that costs.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Many readers.
@@ -30,24 +30,24 @@ pub struct Readers {
     pub lag: Sample,
 }
 
-/// Readers without partials, evenly over the sessions. Nobody answers: only what readers cost is measured.
+/// Readers without partials, spread evenly over the sessions. There is no worker: only the readers' cost is measured.
 pub async fn readers(readers: usize, sessions: usize) -> Readers {
     let local = Local::start(&["--no-worker"]).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     let mut paths = Vec::new();
     for _ in 0..sessions {
         paths.push(keel.session().await);
     }
     for path in paths.iter().cycle().take(50) {
-        drop(open(&keel, path).await); // what the first requests set up is no reader's weight
+        drop(open(&keel, path).await); // what the first requests set up is not counted as a reader's memory
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = resident_kb(local.id());
-    let (tell, mut lags) = mpsc::unbounded_channel();
+    let (sender, mut lags) = mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for path in paths.iter().cycle().take(readers) {
         let stream = open(&keel, path).await;
-        tasks.push(tokio::spawn(follow(stream, tell.clone())));
+        tasks.push(tokio::spawn(follow(stream, sender.clone())));
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let kb_each = (resident_kb(local.id()) - before) / readers as f64;
@@ -75,8 +75,8 @@ async fn open(keel: &Keel, path: &str) -> Response {
     keel.raw_stream(&format!("{path}/events/stream"), None).await
 }
 
-/// Looks for `"ts":"…"` alone: a thousand readers that parse whole frames would be what is measured.
-async fn follow(mut stream: Response, tell: mpsc::UnboundedSender<f64>) {
+/// Searches only for `"ts":"…"`: parsing whole frames for a thousand readers would distort the measurement.
+async fn follow(mut stream: Response, sender: mpsc::UnboundedSender<f64>) {
     const MARK: &str = "\"ts\":\"";
     let mut text = String::new();
     while let Ok(Some(bytes)) = stream.chunk().await {
@@ -85,7 +85,7 @@ async fn follow(mut stream: Response, tell: mpsc::UnboundedSender<f64>) {
         while let Some((frame, rest)) = text.split_once("\n\n") {
             if let Some((_, ts)) = frame.rsplit_once(MARK) {
                 let ts = ts.split('"').next().unwrap_or_default();
-                if tell.send(seen - read_ts(ts)).is_err() {
+                if sender.send(seen - read_ts(ts)).is_err() {
                     return;
                 }
             }

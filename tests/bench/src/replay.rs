@@ -1,4 +1,4 @@
-//! A long session from its first event: how fast it comes, and that the process does not grow with it.
+//! A replay of a long session: how fast it is, and that the process's memory does not grow.
 
 use std::time::Instant;
 
@@ -8,9 +8,9 @@ use keel_tests::local::Local;
 use keel_tests::{KEY, Keel};
 
 use crate::process::resident_kb;
-use crate::world::{World, answer, finished};
+use crate::world::{World, assistant_message, finished};
 
-/// Between two looks at the process's memory, in bytes of the stream.
+/// How many bytes of the stream are read between two samples of the process's memory.
 const LOOK: usize = 1 << 20;
 
 /// A replay.
@@ -22,7 +22,7 @@ pub struct Replay {
     pub events_each_second: f64,
     /// Megabytes of frames each second.
     pub mb_each_second: f64,
-    /// The most memory in the first tenth of the way, in the first half and in the second, in MB.
+    /// The most memory in the first tenth, the first half and the second half of the replay, in MB.
     pub resident_mb: [f64; 3],
 }
 
@@ -34,14 +34,14 @@ pub async fn replay(events: usize) -> Replay {
         let w = World::over(&embedded).await;
         let (at, token, head) = w.running("long").await;
         let head = w.fill(&at, head, &token, events - 3).await;
-        let end = vec![answer("g", &[1]), finished()];
+        let end = vec![assistant_message("g", &[1]), finished()];
         let settled = w.ledger.settle(&at, Some(head), &token, Outcome::Succeeded, end, None).await;
         settled.expect("the store works").expect("it settles").head.ledger.seq.0 as usize
     };
     assert_eq!(last, events);
     let data = folder.path().to_str().expect("UTF-8");
     let local = Local::start_with(&["--data", data]).await;
-    let keel = Keel::at(&local.base, KEY);
+    let keel = Keel::connect(&local.base, KEY);
     let mut stream = keel.raw_stream("/v1/sessions/long/events/stream?until=settled", None).await;
     let started = Instant::now();
     let (mut bytes, mut frames, mut looked, mut resident_mb) = (0, 0, 0, [0.0_f64; 3]);

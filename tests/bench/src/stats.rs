@@ -1,4 +1,4 @@
-//! What is said of many measurements.
+//! Medians and percentiles of measurements.
 
 /// Measurements, sorted.
 #[derive(Clone, Debug)]
@@ -13,14 +13,14 @@ impl Sample {
     }
 
     /// The value that this share of them does not exceed.
-    pub fn at(&self, share: f64) -> f64 {
+    pub fn percentile(&self, share: f64) -> f64 {
         let place = (share * self.0.len() as f64).ceil() as usize;
         self.0[place.clamp(1, self.0.len()) - 1]
     }
 
-    /// The middle one.
+    /// The median.
     pub fn median(&self) -> f64 {
-        self.at(0.5)
+        self.percentile(0.5)
     }
 }
 
@@ -31,6 +31,6 @@ mod tests {
     #[test]
     fn a_percentile_is_one_of_the_values() {
         let sample = Sample::new((1..=200).rev().map(f64::from).collect());
-        assert_eq!((sample.median(), sample.at(0.99), sample.at(1.0)), (100.0, 198.0, 200.0));
+        assert_eq!((sample.median(), sample.percentile(0.99), sample.percentile(1.0)), (100.0, 198.0, 200.0));
     }
 }

@@ -14,7 +14,7 @@ impl Page {
         let _ = write!(self.0, "\n## {headline}\n\n{sentence}\n\n");
     }
 
-    /// A row; of the head too.
+    /// A row, or the head's row.
     pub fn row(&mut self, cells: &[&str]) {
         let _ = writeln!(self.0, "| {} |", cells.join(" | "));
     }
@@ -37,8 +37,8 @@ impl Page {
             "least trips",
             "the least",
         ]);
-        for Line { name, told, least, rule } in lines {
-            let [w, r, t] = figures(*told);
+        for Line { name, measured, least, rule } in lines {
+            let [w, r, t] = figures(*measured);
             let [lw, lr, lt] = figures(*least);
             self.row(&[name, &w, &r, &t, &lw, &lr, &lt, rule]);
         }

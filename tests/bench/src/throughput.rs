@@ -13,9 +13,9 @@ use keel_ledger::dynamo::{Tables, transaction};
 use keel_ledger::plan::plan;
 
 use crate::stats::Sample;
-use crate::world::{PREFIX, World, answer};
+use crate::world::{PREFIX, World, assistant_message};
 
-/// Turns that each of the two takes.
+/// How many rounds each of the two has.
 const ROUNDS: usize = 9;
 
 /// Commits per second.
@@ -25,7 +25,7 @@ pub struct Rates {
     pub ledger: f64,
     /// As bare calls.
     pub bare: f64,
-    /// The middle of the rounds' ratios of the first to the second.
+    /// The median of the rounds' ratios of the first to the second.
     pub ratio: f64,
 }
 
@@ -35,7 +35,7 @@ pub async fn rates(sessions: usize, commits: usize, dispatch: Dispatch) -> Rates
     let w = World::over(&embedded).await;
     let (mut ledger, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
-        // The turn changes, so that neither always meets the smaller store.
+        // The order alternates, so that neither always has the smaller store.
         let (l, b) = if round % 2 == 0 {
             let l = through_ledger(&w, round, sessions, commits).await;
             (l, as_bare_calls(&w, round, sessions, commits).await)
@@ -69,9 +69,9 @@ async fn through_ledger(w: &World, round: usize, sessions: usize, commits: usize
     (sessions * commits) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// What is committed, made before anybody looks at the clock, as the bare calls are.
+/// The events to commit. Made before the clock starts, like the bare calls.
 pub fn answers(commits: usize) -> Vec<NewEvent> {
-    (0..commits).map(|n| answer(&format!("g{n}"), &[])).collect()
+    (0..commits).map(|n| assistant_message(&format!("g{n}"), &[])).collect()
 }
 
 /// Commits one after the other.
@@ -107,7 +107,7 @@ pub async fn caller(w: World, calls: Vec<(String, Vec<TransactWriteItem>)>) {
     }
 }
 
-/// The very transactions that the ledger would send for such commits, made before anybody looks at the clock.
+/// The transactions that the ledger would send for such commits. Made before the clock starts.
 pub fn prepare(
     at: &SessionKey,
     token: &LeaseToken,
@@ -117,7 +117,7 @@ pub fn prepare(
     let (tables, mut calls) = (Tables::with_prefix(PREFIX), Vec::with_capacity(commits));
     for n in 0..commits {
         let id = CommitId::parse(SystemEnv.unique()).expect("hex digits");
-        let events = [answer(&format!("g{n}"), &[])];
+        let events = [assistant_message(&format!("g{n}"), &[])];
         let commit = Commit { id: &id, lease: Some(token), lease_ms: 3_600_000, events: &events };
         let transition = keel_kernel::commit::decide(&head, SystemEnv.now(), &commit).expect("it is allowed");
         let plan = plan(at, Some(&head), &transition);

@@ -1,4 +1,4 @@
-//! A ledger over an embedded store, with what is measured of it.
+//! A ledger over an embedded store, with meters.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::counting::RoundTrips;
 
-/// The tables' names begin so, as keel-local's do: a store that is filled here can be served there.
+/// The prefix of the tables' names: that of keel-local, so that it can serve a store that is filled here.
 pub const PREFIX: &str = "keel-";
 /// The tenant of keel-local's own key.
 pub const TENANT: &str = "dev";
@@ -32,12 +32,12 @@ pub struct World {
     pub tables: Dynamo,
     /// The ledger.
     pub ledger: Ledger,
-    /// What left the SDK.
+    /// The round trips.
     pub trips: RoundTrips,
 }
 
 impl World {
-    /// A ledger over a store, whose tables are made.
+    /// A ledger over a store. Makes the tables.
     pub async fn over(embedded: &Embedded) -> Self {
         let trips = RoundTrips::default();
         let client = client_over(trips.counting(embedded.http_client()));
@@ -70,20 +70,20 @@ impl World {
         at
     }
 
-    /// Says something.
+    /// Commits an input.
     pub async fn input(&self, at: &SessionKey, request: &str) {
         let key = DedupeKey::parse(request).expect("visible ASCII");
         self.ledger.input(at, payload(&json!({ "text": request })), Some(key)).await.expect("an input");
     }
 
-    /// Takes the session's run.
+    /// Claims the session's run.
     pub async fn claim(&self, at: &SessionKey) -> (LeaseToken, Head) {
         let owner = OwnerId::parse("bench").expect("visible ASCII");
         let claimed = self.ledger.claim(at, &owner).await.expect("the store works").expect("it is pending");
         (claimed.token, claimed.head)
     }
 
-    /// A new session whose run is taken.
+    /// A new session whose run is claimed.
     pub async fn running(&self, id: &str) -> (SessionKey, LeaseToken, Head) {
         let at = self.session(id).await;
         self.input(&at, "first").await;
@@ -103,7 +103,7 @@ impl World {
         done.expect("the owner commits").head
     }
 
-    /// Commits this many events in the largest batches there are; the head afterwards.
+    /// Commits this many events in batches of the largest size; the head afterwards.
     pub async fn fill(&self, at: &SessionKey, mut head: Head, token: &LeaseToken, events: usize) -> Head {
         let mut left = events;
         while left > 0 {
@@ -120,7 +120,7 @@ fn payload(value: &Value) -> Payload {
 }
 
 /// A model's answer under a key of its own. About 300 bytes, as most events of a conversation are.
-pub fn answer(generation: &str, inputs: &[u64]) -> NewEvent {
+pub fn assistant_message(generation: &str, inputs: &[u64]) -> NewEvent {
     let text = "The quick brown fox jumps over the lazy dog. ".repeat(4);
     let value = json!({
         "content": [{ "type": "text", "text": text }], "stopReason": "end_turn", "inputSeqs": inputs,

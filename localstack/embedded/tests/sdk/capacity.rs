@@ -1,4 +1,4 @@
-//! What a commit costs: the figures that the architecture's calculation rests on.
+//! What a commit costs: the figures that the architecture relies on.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ async fn commit(
 }
 
 fn total(consumed: &[ConsumedCapacity]) -> f64 {
-    consumed.iter().map(|table| table.capacity_units().expect("each table's units are told")).sum()
+    consumed.iter().map(|table| table.capacity_units().expect("each table's units are reported")).sum()
 }
 
 #[tokio::test]

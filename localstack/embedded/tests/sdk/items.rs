@@ -7,7 +7,7 @@ use crate::support::{client, get, item, key, map, n, put, s};
 #[tokio::test]
 async fn an_item_comes_back_as_it_was_put() {
     let client = client().await;
-    // Payloads are JSON text: their key order and their numbers' spelling must survive.
+    // Payloads are JSON text: the order of keys and the spelling of numbers must be kept.
     let text = r#"{"b":1.0,"a":[1e3,"é\u0000"]}"#;
     let event = item([("pk", s("t#1")), ("sk", s("e#0000000000000001")), ("payload", s(text)), ("n", n(7))]);
     put(&client, "events", event.clone()).await;
@@ -70,7 +70,7 @@ async fn a_whole_map_can_be_a_condition() {
     let head = get(&client, "state", "t#1", "head").await.unwrap();
     assert_eq!(head["run"], run(3));
 
-    // A member more or less is another map, and so is a list in another order.
+    // A map with one member more or less is another map; so is one with a list in another order.
     let more = map([("id", s("run_1")), ("epoch", n(3))]);
     let refused = swap(more, run(9)).await.unwrap_err().into_service_error();
     assert!(refused.is_conditional_check_failed_exception(), "{refused:?}");

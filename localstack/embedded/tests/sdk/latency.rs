@@ -1,4 +1,4 @@
-//! How long a commit takes: a measurement to look at, not a promise to keep.
+//! How long a commit takes: a measurement, without a limit.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What Keel asks of DynamoDB, asked of the embedded one through the real SDK.
 //!
-//! These are not tests of the store's own completeness, but of each behaviour that a rule of ours leans on: were one of
-//! them lost in an update of the store, it should be lost here and not in a simulation's trace.
+//! These do not test whether the store is complete, but each behaviour that a rule of ours relies on: if an update of the
+//! store breaks one, it should fail here and not in a simulation.
 
 mod capacity;
 mod connector;

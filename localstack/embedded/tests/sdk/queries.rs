@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::support::{Item, client, item, n, put, s};
 
 async fn session_of_events(client: &Client, count: u64) {
-    // Backwards, so that the order read is the key's and not the writing's.
+    // Written backwards, so that the order read is that of the keys.
     for seq in (1..=count).rev() {
         put(client, "events", item([("pk", s("t#1")), ("sk", s(format!("e#{seq:016}")))])).await;
         put(client, "events", item([("pk", s("t#1")), ("sk", s(format!("k#inputId#{seq}")))])).await;

@@ -1,4 +1,4 @@
-//! The tables are made once, stand as defined, and a file keeps them.
+//! The tables are created once, as defined, and a file keeps them.
 
 use aws_sdk_dynamodb::types::{BillingMode, ProjectionType, TimeToLiveStatus};
 use keel_embedded::tables::{TablesError, create_missing};
@@ -99,7 +99,7 @@ async fn a_sweep_deletes_what_is_past_its_time_and_nothing_else() {
         for (sk, ttl) in [("1#1", 1_u64), ("1#2", 99_999_999_999)] {
             put(&client, "partials", item([("pk", s("t#1")), ("sk", s(sk)), ("ttl", n(ttl))])).await;
         }
-        // DynamoDB, too, still shows what it has not come round to deleting.
+        // DynamoDB, too, still returns expired items until it deletes them.
         assert!(get(&client, "partials", "t#1", "1#1").await.is_some());
         assert_eq!(embedded.sweep_expired().await.unwrap(), 1);
         assert_eq!(get(&client, "partials", "t#1", "1#1").await, None);

@@ -1,17 +1,17 @@
-//! K: a summary in the place of a context's beginning, by the session's own model.
+//! K: replaces the beginning of a context with a summary, written by the session's own model.
 
 use serde_json::json;
 
 use super::generate::PartialPublisher;
 use super::{Attempt, Compaction, Ended, Interrupt, events};
 use crate::compact::{self, Cut};
-use crate::provider::{Answer, Message, Request, StopReason};
+use crate::provider::{Message, ModelAnswer, Request, StopReason};
 use crate::session_port::SessionPortError;
 
-/// How often a summary is asked for where the model finds its material too long; each time half as much.
+/// How often a summary is requested if the model refuses the text as too long; each time with half as much text.
 const SUMMARY_TRIES: u32 = 3;
 
-/// What became of it.
+/// How a compaction ended.
 pub(super) enum CompactionStep {
     /// The attempt is over.
     Ended(Ended),
@@ -22,19 +22,19 @@ pub(super) enum CompactionStep {
 }
 
 impl Attempt<'_> {
-    /// K1, K3: an input that comes meanwhile is in the ledger, unanswered, and kept.
+    /// K1, K3: an input that comes meanwhile is in the ledger, unanswered, so it is kept.
     pub(super) async fn compact(&mut self) -> Result<CompactionStep, SessionPortError> {
         let why = std::mem::replace(&mut self.compaction, Compaction::Done);
         let keep = match why {
-            // What was kept before was too long.
+            // The last request was too long with what was kept.
             Compaction::Overflowed => self.run.window.keep / 2,
             Compaction::WhenFull | Compaction::Wanted | Compaction::Done => self.run.window.keep,
         };
         let transcript = self.history.transcript(self.run.watermark);
-        // What is full with that much kept is to keep less.
+        // If nothing can be summarised with that much kept, keep less.
         let plan = |keep| compact::plan(&transcript, self.history.seq(), keep);
         let Some(cut) = [keep, keep / 2, keep / 4].into_iter().find_map(plan) else {
-            return Ok(CompactionStep::GoOn); // it is as short as it can be; the model decides
+            return Ok(CompactionStep::GoOn); // it cannot be shorter; the model may accept it
         };
         let mut tries = 0;
         let answer = loop {
@@ -70,7 +70,11 @@ impl Attempt<'_> {
         Ok(CompactionStep::GoOn)
     }
 
-    async fn summarise(&self, cut: &Cut, tries: u32) -> Result<Result<Answer, Interrupt>, SessionPortError> {
+    async fn summarise(
+        &self,
+        cut: &Cut,
+        tries: u32,
+    ) -> Result<Result<ModelAnswer, Interrupt>, SessionPortError> {
         let text = compact::bounded(&cut.conversation, &self.run.window, tries);
         let request = Request {
             model: self.run.model.clone(),
@@ -80,6 +84,6 @@ impl Attempt<'_> {
             attempt: self.run.attempt,
             generation_id: (self.ports.new_id)(),
         };
-        self.listen(request, &mut PartialPublisher::silent()).await
+        self.read_deltas(request, &mut PartialPublisher::silent()).await
     }
 }

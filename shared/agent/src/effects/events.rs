@@ -1,24 +1,24 @@
-//! The events an attempt commits, as payloads.
+//! The events that an attempt commits.
 
 use keel_kernel::event::ToolCall;
 use keel_kernel::{DedupeKey, KeyName, Kind, NewEvent, Payload, Seq};
 use serde_json::{Value, json};
 
 use super::{PartialAnswer, Ports, RunContext, Tally};
-use crate::provider::{Answer, Block, StopReason};
+use crate::provider::{Block, ModelAnswer, StopReason};
 use crate::tool::ToolOutput;
 
-/// The most of a text that goes into an event whole, in bytes as JSON spells it. What a payload may hold, with room for
-/// the rest of it.
+/// The longest text that goes into an event whole, in bytes of JSON: less than a payload may have, so that there is room for
+/// the other members.
 const TEXT_MAX: usize = 200 * 1024;
-/// Where the rest was left out.
+/// Marks where a text was cut.
 const CUT: &str = "\n[cut]";
-/// The most of a name.
+/// The longest name, in bytes of JSON.
 const NAME_MAX: usize = 128;
-/// The most tools that a summary tells of one by one; the others are counted.
+/// How many tools a summary lists one by one; the others are only counted.
 pub(super) const TIMINGS_MAX: usize = 256;
 
-/// What an attempt's summary says it came to (V4).
+/// The status in an attempt's run.finished (V4).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Status {
     Done,
@@ -34,12 +34,12 @@ fn event(
     Ok(NewEvent { kind, payload: Payload::from_value(payload)?, key })
 }
 
-/// A text without what a payload may not hold, cut to what it can.
+/// A text as a payload may hold it: without NUL, and cut to size.
 pub(super) fn fit(text: &str) -> String {
     Fitting::text().whole(text, CUT)
 }
 
-/// A name, cut to what an event has room for beside its text.
+/// A name, cut to the room that an event has for it.
 pub(super) fn name(text: &str) -> String {
     Fitting { room: NAME_MAX, full: false }.whole(text, "…")
 }
@@ -56,7 +56,7 @@ impl Fitting {
         Self { room: TEXT_MAX, full: false }
     }
 
-    /// What there is room for of the next piece, as a payload may hold it.
+    /// As much of the next piece as there is room for, as a payload may hold it.
     pub(super) fn take(&mut self, text: &str) -> String {
         let mut fitting = String::with_capacity(text.len().min(self.room));
         for char in text.chars() {
@@ -71,7 +71,7 @@ impl Fitting {
         fitting
     }
 
-    /// Something had no room.
+    /// Whether some text had no room.
     pub(super) fn is_full(&self) -> bool {
         self.full
     }
@@ -85,7 +85,7 @@ impl Fitting {
     }
 }
 
-/// How many bytes JSON spells a character with.
+/// How many bytes a character takes in JSON.
 fn spelled(char: char) -> usize {
     match char {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -99,7 +99,7 @@ pub(super) fn assistant(
     run: &RunContext,
     ports: &Ports<'_>,
     generation_id: &str,
-    answer: &Answer,
+    answer: &ModelAnswer,
     presented: &[Seq],
 ) -> Result<NewEvent, keel_kernel::Refusal> {
     let mut payload = json!({
@@ -119,11 +119,12 @@ pub(super) fn assistant(
     event(Kind::AssistantMessage, &payload, key)
 }
 
-/// What a stopped model had said so far. It answers nothing (A2), and names what its request presented (A1).
+/// The text so far of a generation that was stopped. It answers nothing (A2), and names what its request presented (A1).
 pub(super) fn aborted(run: &RunContext, ports: &Ports<'_>, partial_answer: &PartialAnswer) -> NewEvent {
     let text = format!("{}{}", partial_answer.text, if partial_answer.cut { CUT } else { "" });
     let content = if text.is_empty() { Vec::new() } else { vec![Block::Text { text }] };
-    let answer = Answer { content, stop_reason: StopReason::Aborted, ..Answer::failed("cancelled") };
+    let answer =
+        ModelAnswer { content, stop_reason: StopReason::Aborted, ..ModelAnswer::failed("cancelled") };
     assistant(run, ports, &partial_answer.generation_id, &answer, &partial_answer.presented)
         .expect("its text was made to fit")
 }

@@ -10,19 +10,19 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Attempt, Compaction, Concluded, Ended, Interrupt, PartialAnswer, events, interrupted};
 use crate::partials::Chunker;
-use crate::provider::{Answer, Block, Delta, Message, Request, StopReason};
+use crate::provider::{Block, Delta, Message, ModelAnswer, Request, StopReason};
 use crate::session_port::{Partial, SessionPortError};
 
-/// How a generation died whose owner was replaced.
+/// Why a generation ended whose owner was fenced.
 const LOST: &str = "lost";
 
-/// What became of a request.
+/// How a request ended.
 pub(super) enum Generated {
     /// The attempt is over.
     Ended(Ended),
     /// It is committed; decide again.
     GoOn,
-    /// It was stopped, having said this much.
+    /// It was stopped, with this much text.
     Interrupted(Interrupt, PartialAnswer),
 }
 
@@ -55,7 +55,7 @@ impl Attempt<'_> {
         };
         self.tally.usage.add(answer.usage);
         if answer.overflow && self.compaction != Compaction::Done {
-            // K: nothing of it is kept; the same request is made again of a shorter context.
+            // K3: nothing of it is committed; the request is made again with a shorter context.
             self.compaction = Compaction::Overflowed;
             self.ports.waits.spend(answer.usage).await;
             return Ok(Generated::GoOn);
@@ -74,7 +74,7 @@ impl Attempt<'_> {
     async fn commit_answer(
         &mut self,
         publisher: &PartialPublisher,
-        answer: &mut Answer,
+        answer: &mut ModelAnswer,
         presented: &[Seq],
     ) -> Result<Generated, SessionPortError> {
         let failed = matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
@@ -97,24 +97,24 @@ impl Attempt<'_> {
             },
             Err(refusal) => refusal,
         };
-        // What the model said cannot stand in the ledger: the attempt failed, and says why (A3).
+        // The ledger refuses the answer: the attempt fails, with the reason (A3).
         if !failed {
             self.publish_end(publisher, "error").await;
         }
-        let answer = Answer::failed(format!("the answer was refused: {refused}"));
+        let answer = ModelAnswer::failed(format!("the answer was refused: {refused}"));
         let event = events::assistant(self.run, &self.ports, id, &answer, presented)
             .map_err(SessionPortError::Refused)?;
         let why = answer.error.unwrap_or_default();
         self.fail(vec![event], &why).await.map(Generated::Ended)
     }
 
-    /// Commits a message with calls. An owner that does not know the whole ledger (K2) may not know every id in it: where
-    /// one was used, all get new ones (V2).
+    /// Commits a message with calls. An owner that does not read the whole ledger (K2) may not know every id in it: if one was
+    /// used before, all calls get new ids (V2).
     async fn commit_calls(
         &self,
         event: NewEvent,
         generation_id: &str,
-        answer: &mut Answer,
+        answer: &mut ModelAnswer,
         presented: &[Seq],
     ) -> Result<(), SessionPortError> {
         match self.ports.session.commit(vec![event]).await {
@@ -132,13 +132,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Streams the request, handing its text on in chunks. R3a: whichever way it dies, its last partial says so.
+    /// Streams the request and publishes its text in chunks. R3a: if it ends without an answer, its last partial says so.
     async fn stream(
         &mut self,
         request: Request,
         publisher: &mut PartialPublisher,
-    ) -> Result<Result<Answer, Interrupt>, SessionPortError> {
-        let end = match self.listen(request, publisher).await {
+    ) -> Result<Result<ModelAnswer, Interrupt>, SessionPortError> {
+        let end = match self.read_deltas(request, publisher).await {
             Err(SessionPortError::Lost) => {
                 self.publish_end(publisher, LOST).await;
                 return Err(SessionPortError::Lost);
@@ -159,11 +159,11 @@ impl Attempt<'_> {
         Ok(end)
     }
 
-    pub(super) async fn listen(
+    pub(super) async fn read_deltas(
         &self,
         request: Request,
         publisher: &mut PartialPublisher,
-    ) -> Result<Result<Answer, Interrupt>, SessionPortError> {
+    ) -> Result<Result<ModelAnswer, Interrupt>, SessionPortError> {
         let mut deltas = self.ports.provider.stream(request);
         let mut signals = self.signals.clone();
         let mut stop = Box::pin(interrupted(&mut signals));
@@ -177,14 +177,14 @@ impl Attempt<'_> {
                 }
                 delta = deltas.next() => match delta {
                     Some(Delta::Text(text)) => {
-                        let chunk = publisher.hear(&text);
+                        let chunk = publisher.push(&text);
                         self.publish(publisher, chunk).await?;
                     }
                     Some(Delta::Done(mut answer)) => {
                         answer.usage = answer.usage.bounded();
                         return Ok(Ok(answer));
                     }
-                    None => return Ok(Ok(Answer::failed("the model's stream ended in the middle"))),
+                    None => return Ok(Ok(ModelAnswer::failed("the model's stream ended in the middle"))),
                 },
             }
         }
@@ -198,40 +198,43 @@ impl Attempt<'_> {
         let Some(text) = chunk.filter(|_| !publisher.silent) else { return Ok(()) };
         let partial = Partial {
             generation_id: publisher.generation_id.clone(),
-            index: publisher.told,
+            index: publisher.published,
             text,
             dead: None,
         };
         match self.ports.session.partial(partial).await {
-            Ok(()) => publisher.told += 1,
+            Ok(()) => publisher.published += 1,
             Err(SessionPortError::Lost) => return Err(SessionPortError::Lost),
             Err(error @ (SessionPortError::Store(_) | SessionPortError::Refused(_))) => {
-                // R3a: after a hole nothing would be a prefix any more. The answer itself is not touched.
+                // R3a: behind a missing chunk the text would not be a prefix. The answer itself is not affected.
                 publisher.silent = true;
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a generation goes on without partials"
+                    "a partial could not be published; the generation goes on without partials"
                 );
             }
         }
         Ok(())
     }
 
-    /// R3a: a generation that dies says so with its last partial, as well as it can: readers find out anyhow.
+    /// R3a: publishes that a generation ended without an answer. If that fails, the stream finds out from the ledger.
     async fn publish_end(&self, publisher: &PartialPublisher, dead: &'static str) {
         let partial = Partial {
             generation_id: publisher.generation_id.clone(),
-            index: publisher.told,
+            index: publisher.published,
             text: String::new(),
             dead: Some(dead),
         };
         if let Err(error) = self.ports.session.partial(partial).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "a generation died unheard");
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the end of a dead generation was not published"
+            );
         }
     }
 
     /// V2: models repeat ids (`call_0`); the session must not.
-    fn make_ids_unique(&self, answer: &mut Answer, generation_id: &str) {
+    fn make_ids_unique(&self, answer: &mut ModelAnswer, generation_id: &str) {
         let mut used: BTreeSet<String> = BTreeSet::new();
         for event in self.history.events() {
             if let Ok(Facts::Assistant(message)) = Facts::read(event.kind, &event.payload) {
@@ -258,19 +261,19 @@ impl Attempt<'_> {
     }
 }
 
-/// What was heard of a generation, and how much of it was told.
+/// The text of a generation so far, and how much of it was published as partials.
 pub(super) struct PartialPublisher {
     generation_id: String,
     started: Instant,
     chunker: Chunker,
     text: String,
     fitting: events::Fitting,
-    told: u32,
+    published: u32,
     silent: bool,
 }
 
 impl PartialPublisher {
-    /// For what nobody reads along.
+    /// Publishes nothing.
     pub(super) fn silent() -> Self {
         Self { silent: true, ..Self::new("") }
     }
@@ -282,20 +285,20 @@ impl PartialPublisher {
             chunker: Chunker::default(),
             text: String::new(),
             fitting: events::Fitting::text(),
-            told: 0,
+            published: 0,
             silent: false,
         }
     }
 
-    /// Takes a delta. What the ledger could not hold is not told either: R3a, it would not be a prefix of what is there.
-    fn hear(&mut self, text: &str) -> Option<String> {
+    /// Takes a delta; gives a chunk when one is full. R3a: text that has no room in the event is not published either.
+    fn push(&mut self, text: &str) -> Option<String> {
         let text = &self.fitting.take(text);
         self.text.push_str(text);
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.chunker.push(text, now)
     }
 
-    /// When the text at hand is to be told.
+    /// When the collected text is to be published.
     fn due(&self) -> Instant {
         self.started + Duration::from_millis(self.chunker.due_ms().unwrap_or(0))
     }

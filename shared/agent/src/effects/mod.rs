@@ -1,7 +1,7 @@
-//! Carries the loop's decisions out: asks the model, runs tools, commits, settles.
+//! Carries out what [`next()`] decides: asks the model, runs tools, commits, settles.
 //!
-//! Every wait ends when a signal says so. What happened is in the ledger before the next step begins, so an owner may
-//! vanish at any point and its successor goes on from there.
+//! A signal ends every wait. The results of a step are in the ledger before the next step begins, so an owner may disappear
+//! at any point, and its successor goes on from there.
 
 mod compacting;
 mod events;
@@ -26,12 +26,12 @@ use events::Status;
 pub use events::not_begun;
 use generate::Generated;
 
-/// What the outside tells a running attempt.
+/// What a running attempt is signalled from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
     /// A client asked it to stop.
     pub cancel: bool,
-    /// The lease is another's.
+    /// Another owner has the lease.
     pub lost: bool,
     /// How much time is left.
     pub time: Time,
@@ -56,7 +56,7 @@ pub struct RunContext {
     pub backoff_ms: u64,
     /// What the model may read.
     pub window: Window,
-    /// K3: somebody asked for a compaction.
+    /// K3: a compaction was requested.
     pub compact: bool,
 }
 
@@ -83,15 +83,15 @@ pub enum Ended {
     HandedOver,
     /// H1: parked until something happens.
     Parked,
-    /// The session is another's, or closed.
+    /// Another owner has the session, or it is closed.
     Lost,
 }
 
 /// Answers a run until it is settled, handed over or lost.
 ///
 /// # Errors
-/// [`SessionPortError::Store`] alone: the lease runs out, and a successor goes on.
-pub async fn answer(
+/// Only [`SessionPortError::Store`]: the lease runs out, and a successor goes on.
+pub async fn answer_run(
     ports: Ports<'_>,
     run: &RunContext,
     signals: watch::Receiver<Signals>,
@@ -112,7 +112,7 @@ pub async fn answer(
             timings: Vec::new(),
         },
     };
-    match attempt.answer().await {
+    match attempt.run_to_end().await {
         Err(SessionPortError::Lost) => Ok(Ended::Lost),
         ended => ended,
     }
@@ -130,7 +130,7 @@ struct Tally {
     timings: Vec<serde_json::Value>,
 }
 
-/// What a model had said when it was stopped.
+/// The text of a generation when it was stopped.
 #[derive(Clone, Debug, Default)]
 struct PartialAnswer {
     generation_id: String,
@@ -171,7 +171,7 @@ enum Interrupt {
 }
 
 impl Attempt<'_> {
-    async fn answer(&mut self) -> Result<Ended, SessionPortError> {
+    async fn run_to_end(&mut self) -> Result<Ended, SessionPortError> {
         loop {
             self.refresh().await?;
             let signals = *self.signals.borrow();
@@ -180,20 +180,20 @@ impl Attempt<'_> {
             }
             let transcript = self.history.transcript(self.run.watermark);
             let call_states = self.call_states(&transcript).await?;
-            let facts = AttemptState {
+            let state = AttemptState {
                 cancel: signals.cancel,
                 time: signals.time,
                 turns: self.tally.turns,
                 max_turns: self.run.max_turns,
                 exhausted: self.run.attempt > self.run.max_attempts,
-                spent: if transcript.open_calls.is_empty() {
+                budget_reached: if transcript.open_calls.is_empty() {
                     self.ports.waits.budget_reached().await?
                 } else {
                     None
                 },
                 compact: self.wants_compaction(&transcript),
             };
-            let interrupt = match next(&transcript, &facts, &call_states) {
+            let interrupt = match next(&transcript, &state, &call_states) {
                 Next::Abort => Some(Interrupt::Cancel),
                 Next::HandOver => Some(Interrupt::HandOver),
                 Next::Fail(why) => return self.fail(Vec::new(), why).await,
@@ -247,7 +247,7 @@ impl Attempt<'_> {
             };
             match interrupt {
                 None => {}
-                // No request was being answered: the message that says so saw nothing.
+                // No request was under way, so the aborted message presents nothing.
                 Some(Interrupt::Cancel) => {
                     let generation_id = (self.ports.new_id)();
                     return self.abort(PartialAnswer { generation_id, ..PartialAnswer::default() }).await;
@@ -260,7 +260,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Where the open calls stand, in their order. What is cut is not asked about: it gets its result anyhow (S4a).
+    /// The states of the open calls, in their order. For cut calls they are not needed: those get an error result (S4a).
     async fn call_states(&self, transcript: &Transcript<'_>) -> Result<Vec<CallState>, SessionPortError> {
         if transcript.open_calls.is_empty() || transcript.open_calls.iter().any(|open| open.cut) {
             return Ok(Vec::new());
@@ -277,7 +277,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Reads what was committed since (D3: guides among it).
+    /// Reads what was committed since, guides included (D3).
     async fn refresh(&mut self) -> Result<(), SessionPortError> {
         for event in self.ports.session.events_after(self.history.seq()).await? {
             self.history.push(event).map_err(SessionPortError::Refused)?;
@@ -295,8 +295,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Settles a success with the last answer, if there is one, unless a guide came first (D3). An input that commits
-    /// meanwhile is seen: the settle is for the ledger as it was read (S4).
+    /// Settles a success with the last answer, if there is one, unless a guide came first (D3). An input that is committed
+    /// meanwhile is not missed: the settle is conditional on the last seq that was read (S4).
     async fn conclude(
         &mut self,
         answer: Option<NewEvent>,
@@ -305,7 +305,7 @@ impl Attempt<'_> {
         let mut with_summary = true;
         loop {
             self.refresh().await?;
-            // A guide that this attempt may not answer any more counts as newer input, and starts the next run.
+            // A guide that this attempt can no longer answer counts as newer input, and starts the next run.
             let may_go_on = self.tally.turns < self.run.max_turns;
             if may_go_on && self.history.guide_waits(self.run.watermark, presented) {
                 return match answer {
@@ -340,8 +340,8 @@ impl Attempt<'_> {
         self.settle_or_bare(Outcome::Failed { backoff_ms: self.run.backoff_ms }, last).await
     }
 
-    /// A client asked to stop: open calls get an error result, what was said so far is kept as aborted (A2), and the
-    /// run settles as cancelled, all in one write.
+    /// A client asked to stop: open calls get an error result, the text so far is kept as an aborted message (A2), and the run
+    /// settles as cancelled, all in one write.
     async fn abort(&mut self, partial_answer: PartialAnswer) -> Result<Ended, SessionPortError> {
         self.refresh().await?;
         let transcript = self.history.transcript(self.run.watermark);
@@ -352,7 +352,7 @@ impl Attempt<'_> {
         let output = ToolOutput::error("not finished: the run was cancelled");
         let mut last: Vec<NewEvent> =
             transcript.open_calls.iter().map(|open| events::tool_result(open.call, &output)).collect();
-        // The message and the summary want two places of the last commit.
+        // The message and the summary need two places in the last commit.
         let room = keel_kernel::caps::EVENTS_PER_COMMIT - 2;
         if last.len() > room {
             let first: Vec<NewEvent> = last.drain(..last.len() - room).collect();
@@ -366,7 +366,7 @@ impl Attempt<'_> {
         self.settle_or_bare(Outcome::Cancelled, last).await
     }
 
-    /// S2: what the attempt has to say may be refused; its outcome stands.
+    /// S2: if the attempt's last events are refused, it settles without them, with the same outcome.
     async fn settle_or_bare(
         &mut self,
         outcome: Outcome,
@@ -381,7 +381,7 @@ impl Attempt<'_> {
         };
         match settled {
             SettleResult::Settled(status) => Ok(Ended::Settled(status)),
-            SettleResult::Moved => unreachable!("only a settle for one seq can be moved past"),
+            SettleResult::Moved => unreachable!("only a settle with a condition on the seq can fail by it"),
         }
     }
 
@@ -389,9 +389,9 @@ impl Attempt<'_> {
         &self,
         outcome: Outcome,
         events: Vec<NewEvent>,
-        at: Option<Seq>,
+        only_at: Option<Seq>,
     ) -> Result<SettleResult, SessionPortError> {
-        self.ports.session.settle(outcome, events, at).await
+        self.ports.session.settle(outcome, events, only_at).await
     }
 }
 
@@ -404,17 +404,20 @@ fn to_run(run: ToRun<'_>) -> ToolCall {
     }
 }
 
-/// How the end of an attempt's work went.
+/// How a try to end the attempt went.
 enum Concluded {
     Ended(Ended),
     /// A guide came first.
     GoesOn,
-    /// The answer cannot stand in the ledger.
+    /// The ledger refused the answer.
     Refused(Refusal),
 }
 
 fn without_last_words(refusal: &Refusal) {
-    tracing::warn!(error = refusal as &dyn std::error::Error, "an attempt settles without its last events");
+    tracing::warn!(
+        error = refusal as &dyn std::error::Error,
+        "an attempt's last events were refused; it settles without them"
+    );
 }
 
 /// Waits until a signal interrupts what is being done; an error where the lease is lost.
@@ -424,6 +427,6 @@ async fn interrupted(signals: &mut watch::Receiver<Signals>) -> Result<Interrupt
         Ok(Signals { lost: true, .. }) => Err(SessionPortError::Lost),
         Ok(Signals { cancel: true, .. }) => Ok(Interrupt::Cancel),
         Ok(_) => Ok(Interrupt::HandOver),
-        Err(_) => std::future::pending().await, // nobody is left to interrupt
+        Err(_) => std::future::pending().await, // no signal can come any more
     }
 }

@@ -1,4 +1,4 @@
-//! The tools of a turn: side by side, each result committed as it comes (I7).
+//! The tool calls of a turn: run side by side, each result committed when it comes (I7).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::session_port::SessionPortError;
 use crate::tool::{Policy, ToolOutput, Tools};
 
 impl Attempt<'_> {
-    /// Runs the calls. What an interrupt stops has no result: a successor runs it again, or a cancel answers it.
+    /// Runs the calls. A call that is interrupted has no result: a successor runs it again, or a cancel gives it an error
+    /// result.
     pub(super) async fn run_tools(
         &mut self,
         calls: &[ToolCall],
@@ -67,7 +68,7 @@ impl Attempt<'_> {
     }
 }
 
-/// A call that has run, and what waits behind it.
+/// A call that has run, and the calls behind it in its lane.
 struct Ran<'a> {
     call: &'a ToolCall,
     output: ToolOutput,

@@ -1,6 +1,6 @@
-//! A model that does as it is told: deterministic, free, and scripted by the newest input's text.
+//! A model that follows a script: deterministic, free, and controlled by the newest input's text.
 //!
-//! Without a script it repeats what it newly heard. A script is one directive a line:
+//! Without a script it repeats what is new in the context. A script is one directive a line:
 //!
 //! | directive | does |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | `!limit` | stops at the token limit; calls before it are cut |
 //! | `!error TEXT` | fails |
 //! | `!fail N` | fails in the first N attempts |
-//! | `!overflow N` | fails where the request has more than N words, as one that is too long |
+//! | `!overflow N` | fails, as if the request were too long, if it has more than N words |
 //! | `!hang` | never ends |
 //! | `!then` | what follows is for the next turn |
 //!
-//! A turn past the last section tells what the tools said. Asked for a summary, it counts what it was given.
+//! In a turn past the last section it repeats the tools' results. Asked for a summary, it counts the words it was given.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use serde_json::Value;
 
-use super::{Answer, Block, Delta, Message, Provider, Request, StopReason, Usage, text_of};
+use super::{Block, Delta, Message, ModelAnswer, Provider, Request, StopReason, Usage, text_of};
 use crate::compact;
 
 /// The provider's and the model's name.
@@ -64,17 +64,17 @@ enum Step {
     Give(Delta),
 }
 
-/// What the model does about a request.
+/// The steps that answer a request.
 fn play(request: &Request) -> VecDeque<Step> {
     let messages = &request.messages;
     if request.system.as_deref() == Some(compact::INSTRUCTIONS) {
         let mut playing = Playing::default();
-        let said = messages.iter().map(message_words).sum::<u64>();
-        playing.say(&format!("A summary of {said} words."));
+        let total = messages.iter().map(message_words).sum::<u64>();
+        playing.say(&format!("A summary of {total} words."));
         return playing.end(request);
     }
     let newest = messages.iter().rposition(|message| matches!(message, Message::User(_)));
-    let script = newest.map_or(String::new(), |at| match &messages[at] {
+    let script = newest.map_or(String::new(), |index| match &messages[index] {
         Message::User(payload) => text_of(payload),
         Message::Summary(_) | Message::Assistant(_) | Message::ToolResult(_) => String::new(),
     });
@@ -88,27 +88,27 @@ fn play(request: &Request) -> VecDeque<Step> {
                 playing.follow(line, request);
             }
         }
-        _ => playing.say(&heard(messages)),
+        _ => playing.say(&repeat_new(messages)),
     }
     playing.end(request)
 }
 
 /// What is new since the last answer.
-fn heard(messages: &[Message]) -> String {
+fn repeat_new(messages: &[Message]) -> String {
     let last = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
-    let new = &messages[last.map_or(0, |at| at + 1)..];
-    let mut said = Vec::new();
-    let mut told = Vec::new();
+    let new = &messages[last.map_or(0, |index| index + 1)..];
+    let mut inputs = Vec::new();
+    let mut results = Vec::new();
     for message in new {
         match message {
-            Message::User(payload) => said.push(text_of(payload)),
-            Message::ToolResult(payload) => told.push(text_of(payload)),
+            Message::User(payload) => inputs.push(text_of(payload)),
+            Message::ToolResult(payload) => results.push(text_of(payload)),
             Message::Summary(_) | Message::Assistant(_) => {}
         }
     }
-    match (said.is_empty(), told.is_empty()) {
-        (false, _) => format!("You said: {}", said.join(" | ")),
-        (true, false) => format!("The tools said: {}", told.join(" | ")),
+    match (inputs.is_empty(), results.is_empty()) {
+        (false, _) => format!("You said: {}", inputs.join(" | ")),
+        (true, false) => format!("The tools said: {}", results.join(" | ")),
         (true, true) => "There is nothing new.".to_owned(),
     }
 }
@@ -136,7 +136,7 @@ fn message_words(message: &Message) -> u64 {
     }
 }
 
-fn heard_words(request: &Request) -> u64 {
+fn request_words(request: &Request) -> u64 {
     request.messages.iter().map(message_words).sum()
 }
 
@@ -167,7 +167,7 @@ impl Playing {
             "!error" => self.fail(rest),
             "!fail" if u64::from(request.attempt) <= number(Some(rest)) => self.fail("it fails for now"),
             "!fail" => {}
-            "!overflow" if heard_words(request) > number(Some(rest)) => {
+            "!overflow" if request_words(request) > number(Some(rest)) => {
                 self.fail("the request is longer than the window");
                 self.overflow = true;
             }
@@ -197,14 +197,14 @@ impl Playing {
             self.say("Done.");
         }
         let default = if self.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        let usage = Usage { input: heard_words(request), output: words(&self.text), ..Usage::default() };
+        let usage = Usage { input: request_words(request), output: words(&self.text), ..Usage::default() };
         let mut content = Vec::new();
         if !self.text.is_empty() {
             content.push(Block::Text { text: self.text });
         }
         content.extend(self.calls);
         let stop_reason = self.stop.unwrap_or(default);
-        let done = Answer { content, stop_reason, usage, error: self.error, overflow: self.overflow };
+        let done = ModelAnswer { content, stop_reason, usage, error: self.error, overflow: self.overflow };
         self.steps.push_back(Step::Give(Delta::Done(done)));
         self.steps
     }
@@ -224,7 +224,7 @@ mod tests {
         Message::User(json!({ "text": text }))
     }
 
-    async fn answer(messages: Vec<Message>, attempt: u32) -> (String, Answer) {
+    async fn play_to_end(messages: Vec<Message>, attempt: u32) -> (String, ModelAnswer) {
         let deltas: Vec<Delta> = Fake.stream(request(messages, attempt)).collect().await;
         let mut text = String::new();
         for delta in deltas {
@@ -237,9 +237,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_repeats_what_it_newly_heard() {
+    async fn it_repeats_what_is_new() {
         let (text, done) =
-            answer(vec![user("a"), Message::Assistant(json!({})), user("b"), user("c")], 1).await;
+            play_to_end(vec![user("a"), Message::Assistant(json!({})), user("b"), user("c")], 1).await;
         assert_eq!(text, "You said: b | c");
         assert_eq!(done.content, [Block::Text { text }]);
         assert_eq!(done.stop_reason, StopReason::EndTurn);
@@ -249,7 +249,7 @@ mod tests {
     async fn each_directive_does_what_the_table_says() {
         let start = tokio::time::Instant::now();
         let script = "!delay 500\n!say one two\n!stream 2 10\n!tool echo {\"x\":1}\n!tool sleep\n!then\n!error no\n!then\n!limit";
-        let (text, done) = answer(vec![user(script)], 1).await;
+        let (text, done) = play_to_end(vec![user(script)], 1).await;
         assert_eq!(text, "one twoword0 word1 ");
         assert_eq!(start.elapsed(), Duration::from_millis(520));
         assert_eq!(done.stop_reason, StopReason::ToolUse);
@@ -262,12 +262,12 @@ mod tests {
         let then = |n: usize| {
             std::iter::once(user(script)).chain((0..n).map(|_| Message::Assistant(json!({})))).collect()
         };
-        assert_eq!(answer(then(1), 1).await.1.error.as_deref(), Some("no"));
-        assert_eq!(answer(then(2), 1).await.1.stop_reason, StopReason::MaxTokens);
-        let mut told: Vec<Message> = then(3);
-        told.push(Message::ToolResult(json!({"content":[{"type":"text","text":"42"}]})));
-        assert_eq!(answer(told, 1).await.0, "The tools said: 42");
-        assert_eq!(answer(vec![user("!fail 2")], 2).await.1.stop_reason, StopReason::Error);
-        assert_eq!(answer(vec![user("!fail 2")], 3).await.1.stop_reason, StopReason::EndTurn);
+        assert_eq!(play_to_end(then(1), 1).await.1.error.as_deref(), Some("no"));
+        assert_eq!(play_to_end(then(2), 1).await.1.stop_reason, StopReason::MaxTokens);
+        let mut with_result: Vec<Message> = then(3);
+        with_result.push(Message::ToolResult(json!({"content":[{"type":"text","text":"42"}]})));
+        assert_eq!(play_to_end(with_result, 1).await.0, "The tools said: 42");
+        assert_eq!(play_to_end(vec![user("!fail 2")], 2).await.1.stop_reason, StopReason::Error);
+        assert_eq!(play_to_end(vec![user("!fail 2")], 3).await.1.stop_reason, StopReason::EndTurn);
     }
 }

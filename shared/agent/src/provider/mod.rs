@@ -1,5 +1,5 @@
-//! Models, behind one small port: a request in, deltas out, and one last message. A failure is a last message too, never
-//! a panic.
+//! The port for models: a request in, deltas out, and one last message. A failure is a last message too, never an error or a
+//! panic.
 
 pub mod fake;
 
@@ -26,7 +26,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// A context entry as a message. A call that was talked past gets an error result: providers insist on one.
+    /// A context entry as a message. A superseded call gets an error result, since providers demand a result for every call.
     pub fn of(entry: &Entry<'_>) -> Message {
         match entry {
             Entry::Summary(event) => Message::Summary(
@@ -45,15 +45,15 @@ impl Message {
     }
 }
 
-/// The most of a tool's output that a model is shown, in bytes. The ledger holds all that was kept of it.
+/// How much of a tool's output a model is shown, in bytes. The ledger may hold more of it.
 pub const OUTPUT_SHOWN: usize = 32 * 1024;
 
-/// A tool's output as a model is shown it.
+/// A tool's output, as a model is shown it.
 pub(crate) fn cut_output(text: &str) -> Cow<'_, str> {
     if text.len() <= OUTPUT_SHOWN {
         return Cow::Borrowed(text);
     }
-    // The end of an output often says how it ended.
+    // The end is shown too: it often says how the command ended.
     let head = text.floor_char_boundary(OUTPUT_SHOWN * 3 / 4);
     let tail = text.ceil_char_boundary(text.len() - OUTPUT_SHOWN / 4);
     let left_out = tail - head;
@@ -96,7 +96,7 @@ pub struct Request {
     pub tools: Vec<ToolSpec>,
     /// Which attempt of the run this is, from 1.
     pub attempt: u32,
-    /// The request's name.
+    /// The generation's id.
     pub generation_id: String,
 }
 
@@ -106,18 +106,18 @@ pub enum Delta {
     /// More text. All of it, joined, is a prefix of the last message's text (R3a).
     Text(String),
     /// The end.
-    Done(Answer),
+    Done(ModelAnswer),
 }
 
 /// Why a model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said what it had to say.
+    /// It was finished.
     EndTurn,
-    /// It waits for tools.
+    /// It called tools.
     ToolUse,
-    /// It met the token limit.
+    /// It reached the token limit.
     MaxTokens,
     /// It failed.
     Error,
@@ -136,22 +136,22 @@ pub enum Block {
     },
     /// A tool call.
     ToolCall {
-        /// The model's name for the call. The loop makes it unique in the session (V2).
+        /// The model's id for the call. The loop makes it unique in the session (V2).
         id: String,
         /// The tool.
         name: String,
-        /// The arguments: an object, or whatever else the model gave; that is refused when the call's turn comes.
+        /// The arguments: an object, or whatever else the model gave, which is refused when the call is to run.
         arguments: Value,
     },
-    /// What a model thought on its way. No part of its text.
+    /// The model's reasoning. Not part of its text.
     Thinking {
-        /// The thoughts.
+        /// The reasoning.
         thinking: String,
-        /// The provider's proof that they are its own, without which it will not read them again.
+        /// The provider's signature, without which it refuses the block later.
         #[serde(skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
-    /// Thoughts that only the provider can read.
+    /// Reasoning that only the provider can read.
     RedactedThinking {
         /// As it gave them.
         data: String,
@@ -162,14 +162,14 @@ pub enum Block {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Read, from the provider's cache or not.
+    /// Tokens read, from the provider's cache or not.
     pub input: u64,
-    /// Written.
+    /// Tokens written.
     pub output: u64,
-    /// Of what was read: from the provider's cache.
+    /// How many of the tokens read came from the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_read: u64,
-    /// Of what was read: put into the provider's cache.
+    /// How many of the tokens read were put into the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
     /// What it cost in US dollars, where the prices are known.
@@ -177,7 +177,8 @@ pub struct Usage {
     pub cost_usd: Option<f64>,
 }
 
-/// The most tokens of one answer that are believed: no model counts as far, and sums stay in what JSON holds exactly.
+/// The most tokens that are counted for one answer. No model reads or writes as many, and sums stay within the integers that
+/// JSON holds exactly.
 const TOKENS_MAX: u64 = 1 << 40;
 
 fn is_zero(number: &u64) -> bool {
@@ -185,7 +186,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Usage {
-    /// As it may be written, whatever a server said.
+    /// Limited to what may be written to the ledger, whatever a server sent.
     #[must_use]
     pub fn bounded(self) -> Usage {
         Usage {
@@ -197,7 +198,7 @@ impl Usage {
         }
     }
 
-    /// The sum of both.
+    /// Adds another usage to this one.
     pub fn add(&mut self, other: Usage) {
         self.input += other.input;
         self.output += other.output;
@@ -211,12 +212,12 @@ impl Usage {
 
 /// A model's last message of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// What it says.
+pub struct ModelAnswer {
+    /// Its blocks.
     pub content: Vec<Block>,
     /// Why it stopped.
     pub stop_reason: StopReason,
-    /// What it took.
+    /// The tokens it took.
     pub usage: Usage,
     /// With [`StopReason::Error`]: what happened, fit for the ledger.
     pub error: Option<String>,
@@ -224,10 +225,10 @@ pub struct Answer {
     pub overflow: bool,
 }
 
-impl Answer {
+impl ModelAnswer {
     /// A failure.
-    pub fn failed(error: impl Into<String>) -> Answer {
-        Answer {
+    pub fn failed(error: impl Into<String>) -> ModelAnswer {
+        ModelAnswer {
             content: Vec::new(),
             stop_reason: StopReason::Error,
             usage: Usage::default(),
@@ -246,8 +247,8 @@ impl Answer {
     }
 
     /// A failure because the request was longer than the model's window.
-    pub fn overflowed(error: impl Into<String>) -> Answer {
-        Answer { overflow: true, ..Answer::failed(error) }
+    pub fn overflowed(error: impl Into<String>) -> ModelAnswer {
+        ModelAnswer { overflow: true, ..ModelAnswer::failed(error) }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Tools, behind one small port. A tool that fails, or that nobody knows, gives an error result: the model sees it and
-//! goes on.
+//! The port for tools. A tool that fails or does not exist gives an error result: the model sees it and goes on.
 
 pub mod builtin;
 pub mod policy;
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 pub use policy::Policy;
 
-/// A tool as a model is told of it.
+/// A tool, as it is described to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     /// Its name.
@@ -19,11 +18,11 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON Schema of its arguments.
     pub parameters: Value,
-    /// How it may be used. The model is not told.
+    /// How it may be used. It is not sent to the model.
     pub policy: Policy,
 }
 
-/// What a tool gave.
+/// The output of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
     /// The text that the model sees.
@@ -47,7 +46,7 @@ impl ToolOutput {
 /// The tools of a session.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// What is on offer.
+    /// The tools that a model may call.
     fn specs(&self) -> Vec<ToolSpec>;
 
     /// Runs a call. It may be run again by a successor (I7). Dropping the future stops it.

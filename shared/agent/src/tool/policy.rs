@@ -1,4 +1,4 @@
-//! How a tool may be used: who must agree, how long it may take, what may run beside it. Pure.
+//! How a tool may be used: whether a person must consent, how long it may take, what may run beside it. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Policy {
-    /// Whether a person must agree to a call (H3).
+    /// Whether a person must consent to a call (H3).
     pub approval: ApprovalRule,
     /// Calls of such tools run one after the other, in the order of the message.
     pub sequential: bool,
@@ -17,7 +17,7 @@ pub struct Policy {
     pub approval_ms: u64,
 }
 
-/// The longest that a call may take, in milliseconds: well within a function's time.
+/// The longest that a call may take, in milliseconds: well within a function's timeout.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 /// The longest that a decision may stay open, in milliseconds: thirty days.
 pub const APPROVAL_MAX_MS: u64 = 30 * 24 * 3_600_000;
@@ -33,7 +33,7 @@ impl Default for Policy {
     }
 }
 
-/// Whether a person must agree.
+/// Whether a person must consent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalRule {
@@ -52,19 +52,19 @@ pub enum ApprovalRule {
 pub struct Condition {
     /// A JSON pointer into the arguments.
     pub pointer: String,
-    /// What stands there is a number above this, or no number: who reads it may take it for one.
+    /// The value is a number above this, or not a number: the receiver may read it as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<f64>,
-    /// What stands there is one of these.
+    /// The value is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_of: Option<Vec<Value>>,
-    /// What stands there is none of these, or nothing stands there.
+    /// The value is none of these, or there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub none_of: Option<Vec<Value>>,
 }
 
 impl Condition {
-    /// Whether arguments meet it. With no bound, it is met where anything stands.
+    /// Whether arguments meet it. Without `above`, `oneOf` and `noneOf`, any value meets it.
     fn is_met(&self, arguments: &Value) -> bool {
         let found = arguments.pointer(&self.pointer);
         let is_in =
@@ -88,12 +88,12 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 impl Policy {
-    /// H3: whether a call with these arguments wants a person's agreement.
+    /// H3: whether a call with these arguments needs a person's consent.
     pub fn asks(&self, arguments: &Value) -> bool {
         match &self.approval {
             ApprovalRule::Never => false,
             ApprovalRule::Always => true,
-            // Arguments that cannot be looked into might hold anything.
+            // Arguments that are not an object cannot be checked.
             ApprovalRule::When(_) if !arguments.is_object() => true,
             ApprovalRule::When(conditions) => conditions.iter().any(|condition| condition.is_met(arguments)),
         }

@@ -24,7 +24,7 @@ fn words(n: usize) -> String {
 async fn talk(ledger: &std::sync::Arc<Ledger>, turns: usize) {
     for turn in 0..turns {
         ledger.queue(&format!("question {turn} {}", words(60)));
-        assert_eq!(small(ledger.claim(&format!("t{turn}"))).answer().await, DONE);
+        assert_eq!(small(ledger.claim(&format!("t{turn}"))).answer_run().await, DONE);
     }
 }
 
@@ -40,7 +40,7 @@ async fn k1_a_long_conversation_is_summarised_again_and_again_and_goes_on() {
     }
     ledger.queue("and now?");
     let owner = small(ledger.claim("last"));
-    owner.answer().await;
+    owner.answer_run().await;
     let context = owner.provider.contexts().pop().unwrap();
     assert_eq!(context[0], "summary");
     assert!(context.len() < 12, "what was summarised is gone: {context:?}");
@@ -55,7 +55,7 @@ async fn k1_k2_input_that_comes_while_a_summary_is_written_is_kept_and_answered_
     owner.slow_ms = 1_000;
     let (queued, guided) = (std::sync::Mutex::new(0), std::sync::Mutex::new(0));
     let ended = owner
-        .answer_and(500, || {
+        .answer_run_and(500, || {
             *queued.lock().unwrap() = ledger.queue("queued meanwhile");
             *guided.lock().unwrap() = ledger.guide("guided meanwhile");
         })
@@ -71,7 +71,7 @@ async fn k1_k2_input_that_comes_while_a_summary_is_written_is_kept_and_answered_
         [serde_json::json!([asked, guided])],
         "D3: the guide came in at the boundary, the other did not"
     );
-    assert_eq!(small(ledger.claim("b")).answer().await, DONE);
+    assert_eq!(small(ledger.claim("b")).answer_run().await, DONE);
     assert_eq!(ledger.input_seqs().last().unwrap(), &serde_json::json!([queued]));
 }
 
@@ -85,7 +85,7 @@ async fn k1_a_turn_that_is_cut_through_keeps_what_it_was_asked_and_its_calls_wit
     script.push_str("\n!say done");
     ledger.queue(&script);
     let owner = small(ledger.claim("a"));
-    assert_eq!(owner.answer().await, DONE);
+    assert_eq!(owner.answer_run().await, DONE);
     let summaries = ledger.payloads(Kind::Compaction);
     assert!(!summaries.is_empty());
     let summary = summaries[0]["summary"].as_str().unwrap();
@@ -116,12 +116,12 @@ async fn k1_an_input_that_waited_for_long_does_not_keep_what_came_before_its_ans
     let mut owner = ledger.claim("a");
     owner.slow_ms = 100;
     ledger.queue("asked early, answered late");
-    assert_eq!(owner.answer().await, Ended::Settled(RunStatus::Pending));
-    assert_eq!(ledger.claim("b").answer().await, DONE);
+    assert_eq!(owner.answer_run().await, Ended::Settled(RunStatus::Pending));
+    assert_eq!(ledger.claim("b").answer_run().await, DONE);
     ledger.queue("and now?");
     let mut owner = ledger.claim("c");
     owner.context.window = Window { keep: 100, ..SMALL }; // so that the late answer is kept
-    assert_eq!(owner.answer().await, DONE);
+    assert_eq!(owner.answer_run().await, DONE);
     let summary = ledger.payloads(Kind::Compaction).pop().expect("it was compacted");
     let answers = ledger.events().iter().filter(|event| event.kind == Kind::AssistantMessage).count();
     let kept = owner.provider.contexts().pop().expect("the model was asked");
@@ -152,12 +152,12 @@ async fn k3_a_request_that_the_model_finds_too_long_is_made_once_more_of_a_short
     let ledger = Ledger::new();
     for turn in 0..4 {
         ledger.queue(&format!("question {turn} {}", words(60)));
-        assert_eq!(ledger.claim(&format!("t{turn}")).answer().await, DONE);
+        assert_eq!(ledger.claim(&format!("t{turn}")).answer_run().await, DONE);
     }
     ledger.queue("!overflow 300\n!say it fits now");
     let mut owner = ledger.claim("a");
     owner.context.window = Window { keep: 60, ..Window::default() };
-    assert_eq!(owner.answer().await, DONE);
+    assert_eq!(owner.answer_run().await, DONE);
     assert_eq!(ledger.payloads(Kind::Compaction).len(), 1);
     assert!(
         ledger.answers().iter().all(|answer| answer["stopReason"] == "end_turn"),
@@ -168,7 +168,7 @@ async fn k3_a_request_that_the_model_finds_too_long_is_made_once_more_of_a_short
     let mut owner = ledger.claim("b");
     owner.context.window = Window { keep: 60, ..Window::default() };
     assert_eq!(
-        owner.answer().await,
+        owner.answer_run().await,
         Ended::Settled(RunStatus::Pending),
         "the second time is a failure like others"
     );
@@ -180,17 +180,17 @@ async fn k3_a_compaction_that_is_asked_for_is_made_of_any_context_and_stopped_li
     let ledger = Ledger::new();
     for turn in 0..3 {
         ledger.queue(&format!("question {turn} {}", words(60)));
-        assert_eq!(ledger.claim(&format!("t{turn}")).answer().await, DONE);
+        assert_eq!(ledger.claim(&format!("t{turn}")).answer_run().await, DONE);
     }
     ledger.ask_compaction();
     let mut owner = ledger.claim("a");
     owner.context.window = Window { keep: 60, ..Window::default() };
     owner.slow_ms = 1_000;
-    let ended = owner.answer_and(500, || owner.time(Time::Stop)).await;
+    let ended = owner.answer_run_and(500, || owner.time(Time::Stop)).await;
     assert_eq!((ended, ledger.payloads(Kind::Compaction).len()), (Ended::HandedOver, 0), "S5");
     let mut owner = ledger.claim("b");
     owner.context.window = Window { keep: 60, ..Window::default() };
-    assert_eq!(owner.answer().await, DONE);
+    assert_eq!(owner.answer_run().await, DONE);
     assert_eq!(ledger.payloads(Kind::Compaction).len(), 1);
     assert_eq!(owner.provider.contexts().len(), 1, "nothing else was asked of the model");
 }

@@ -17,7 +17,7 @@ async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// How the last generation that was heard of died, if it did.
+/// How the last generation with partials died, if it did.
 fn death(ledger: &Ledger) -> Option<&'static str> {
     ledger.partials().last().and_then(|partial| partial.dead)
 }
@@ -28,14 +28,14 @@ async fn s4_input_that_commits_right_before_the_settle_is_seen_by_it() {
     ledger.queue("hello");
     ledger.before_settle(|ledger| _ = ledger.queue("just now"));
     let a = ledger.claim("a");
-    assert_eq!(a.answer().await, PENDING);
+    assert_eq!(a.answer_run().await, PENDING);
     assert_eq!(
         ledger.input_seqs(),
         [json!([1])],
         "the answer is written once, and does not claim to have seen it"
     );
     assert_eq!(ledger.summaries(), ["done"]);
-    assert_eq!(ledger.claim("b").answer().await, DONE);
+    assert_eq!(ledger.claim("b").answer_run().await, DONE);
     assert_eq!(ledger.input_seqs()[1], json!([2]));
 }
 
@@ -46,7 +46,7 @@ async fn s4_d3_a_guide_that_commits_right_before_the_settle_is_answered_in_the_r
     ledger.before_settle(|ledger| _ = ledger.guide("just now"));
     ledger.before_settle(|ledger| _ = ledger.guide("once more"));
     let a = ledger.claim("a");
-    assert_eq!(a.answer().await, DONE);
+    assert_eq!(a.answer_run().await, DONE);
     assert_eq!(ledger.input_seqs(), [json!([1]), json!([2]), json!([4])]);
     assert_eq!(ledger.summaries(), ["done"]);
     assert_eq!(ledger.head().ledger.unanswered.len(), 0);
@@ -59,7 +59,7 @@ async fn s_a_failure_is_retried_until_the_budget_is_spent() {
     for attempt in 1..=ATTEMPTS {
         let owner = ledger.claim("a");
         assert_eq!(owner.context.attempt, attempt);
-        assert_eq!(owner.answer().await, if attempt < ATTEMPTS { PENDING } else { FAILED });
+        assert_eq!(owner.answer_run().await, if attempt < ATTEMPTS { PENDING } else { FAILED });
         let summary = ledger.payloads(Kind::RunFinished).pop().unwrap();
         assert_eq!((&summary["status"], &summary["attempt"]), (&json!("failed"), &json!(attempt)));
         assert_eq!(summary["error"], "no");
@@ -67,7 +67,7 @@ async fn s_a_failure_is_retried_until_the_budget_is_spent() {
     }
     assert_eq!(ledger.head().run.reason, Some(FailReason::AttemptsSpent));
     ledger.queue("again");
-    assert_eq!(ledger.claim("b").answer().await, DONE);
+    assert_eq!(ledger.claim("b").answer_run().await, DONE);
     assert_eq!(ledger.input_seqs().pop(), Some(json!([1, 8])), "later input answers what was left");
 }
 
@@ -80,7 +80,7 @@ async fn s_an_attempt_past_the_budget_fails_without_asking_the_model() {
         pass(LEASE_MS).await;
     }
     let last = ledger.claim("a");
-    assert_eq!(last.answer().await, FAILED);
+    assert_eq!(last.answer_run().await, FAILED);
     assert_eq!(last.provider.contexts().len(), 0);
     assert_eq!(ledger.kinds(), ["user.message", "run.finished"]);
     assert_eq!(ledger.summaries(), ["failed"]);
@@ -92,12 +92,12 @@ async fn s_an_attempt_makes_no_more_requests_than_it_may() {
     ledger.queue(&["!tool echo {}"; 5].join("\n!then\n"));
     let mut a = ledger.claim("a");
     a.context.max_turns = 2;
-    assert_eq!(a.answer().await, PENDING);
+    assert_eq!(a.answer_run().await, PENDING);
     assert_eq!((a.provider.contexts().len(), a.tools.ran().len()), (2, 2), "the last turn's tools are run");
     let summary = &ledger.payloads(Kind::RunFinished)[0];
     assert_eq!((&summary["status"], &summary["turns"]), (&json!("failed"), &json!(2)));
     pass(BACKOFF_MS).await;
-    assert_eq!(ledger.claim("b").answer().await, DONE, "the next attempt goes on where this one stopped");
+    assert_eq!(ledger.claim("b").answer_run().await, DONE, "the next attempt goes on where this one stopped");
     assert_eq!(ledger.payloads(Kind::ToolResult).len(), 5);
 }
 
@@ -106,16 +106,16 @@ async fn s5_a_hand_over_in_mid_stream_is_no_attempt_and_a_successor_goes_on() {
     let ledger = Ledger::new();
     ledger.queue("!stream 50 100");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_050, || a.time(Time::Stop)).await, Ended::HandedOver);
+    assert_eq!(a.answer_run_and(1_050, || a.time(Time::Stop)).await, Ended::HandedOver);
     assert_eq!(ledger.kinds(), ["user.message"], "S1: no summary, since nothing was settled");
     let run = ledger.head().run;
     assert_eq!((run.status, run.attempts, run.handovers), (RunStatus::Pending, 0, 1));
     assert_eq!(run.watermark, Some(Seq(1)));
     assert_eq!(death(&ledger), Some("handed_over"));
-    assert!(ledger.partials().len() > 5, "it was told before it died");
+    assert!(ledger.partials().len() > 5, "it had partials before it died");
     let b = ledger.claim("b");
     assert_eq!(b.context.attempt, 1);
-    assert_eq!(b.answer().await, DONE);
+    assert_eq!(b.answer_run().await, DONE);
     assert_eq!(ledger.input_seqs(), [json!([1])]);
 }
 
@@ -124,10 +124,10 @@ async fn s5_a_hand_over_in_mid_tool_leaves_the_call_open_for_the_successor() {
     let ledger = Ledger::new();
     ledger.queue("!tool sleep {\"ms\":5000}\n!tool echo {}");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_000, || a.time(Time::Stop)).await, Ended::HandedOver);
+    assert_eq!(a.answer_run_and(1_000, || a.time(Time::Stop)).await, Ended::HandedOver);
     assert_eq!(ledger.kinds(), ["user.message", "assistant.message", "tool.result"]);
     let b = ledger.claim("b");
-    assert_eq!(b.answer().await, DONE);
+    assert_eq!(b.answer_run().await, DONE);
     assert_eq!(b.tools.ran(), ["call_0"]);
     assert_eq!(ledger.payloads(Kind::ToolResult).len(), 2);
 }
@@ -137,13 +137,13 @@ async fn s5_with_little_time_what_runs_may_end_and_nothing_is_begun() {
     let ledger = Ledger::new();
     ledger.queue("!stream 10 100\n!tool echo {}");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(150, || a.time(Time::NoNewRequest)).await, Ended::HandedOver);
+    assert_eq!(a.answer_run_and(150, || a.time(Time::NoNewRequest)).await, Ended::HandedOver);
     assert_eq!(ledger.kinds(), ["user.message", "assistant.message"]);
     assert_eq!(a.tools.ran(), [""; 0]);
     let ledger = Ledger::new();
     ledger.queue("!stream 10 100");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(150, || a.time(Time::NoNewRequest)).await, DONE, "settling needs no time");
+    assert_eq!(a.answer_run_and(150, || a.time(Time::NoNewRequest)).await, DONE, "settling needs no time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,18 +151,18 @@ async fn s_a_cancel_in_mid_stream_keeps_what_was_said_as_aborted() {
     let ledger = Ledger::new();
     ledger.queue("!stream 100 50");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_020, || a.cancel()).await, FAILED);
+    assert_eq!(a.answer_run_and(1_020, || a.cancel()).await, FAILED);
     assert_eq!(ledger.head().run.reason, Some(FailReason::Cancelled));
     assert_eq!(ledger.kinds(), ["user.message", "assistant.message", "run.finished"]);
-    let said = &ledger.answers()[0];
-    assert_eq!((&said["stopReason"], &said["inputSeqs"]), (&json!("aborted"), &json!([1])));
-    assert!(text_of(said).starts_with("word0 word1 ") && text_of(said).ends_with("word20 "));
+    let answer = &ledger.answers()[0];
+    assert_eq!((&answer["stopReason"], &answer["inputSeqs"]), (&json!("aborted"), &json!([1])));
+    assert!(text_of(answer).starts_with("word0 word1 ") && text_of(answer).ends_with("word20 "));
     assert_eq!(ledger.summaries(), ["cancelled"]);
     assert_eq!(death(&ledger), Some("aborted"));
     // A2: it answered nothing, and the next run, started by later input, answers both.
     ledger.queue("hello");
     let b = ledger.claim("b");
-    assert_eq!(b.answer().await, DONE);
+    assert_eq!(b.answer_run().await, DONE);
     assert_eq!(ledger.input_seqs()[1], json!([1, 4]));
     assert_eq!(b.provider.contexts()[0].len(), 2, "A3");
 }
@@ -172,7 +172,7 @@ async fn s_a_cancel_in_mid_tool_gives_open_calls_an_error_result() {
     let ledger = Ledger::new();
     ledger.queue("!tool sleep {\"ms\":60000}\n!tool echo {}\n!tool sleep {\"ms\":60000}");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_000, || a.cancel()).await, FAILED);
+    assert_eq!(a.answer_run_and(1_000, || a.cancel()).await, FAILED);
     let results: Vec<Value> = ledger
         .payloads(Kind::ToolResult)
         .iter()
@@ -190,7 +190,7 @@ async fn s_a_cancel_fits_where_many_calls_are_open() {
     let ledger = Ledger::new();
     ledger.queue(&["!tool sleep {\"ms\":60000}"; 32].join("\n"));
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_000, || a.cancel()).await, FAILED);
+    assert_eq!(a.answer_run_and(1_000, || a.cancel()).await, FAILED);
     assert_eq!(ledger.payloads(Kind::ToolResult).len(), 32);
     assert_eq!(ledger.summaries(), ["cancelled"]);
 }
@@ -200,9 +200,9 @@ async fn s_a_cancel_stops_a_model_that_hangs() {
     let ledger = Ledger::new();
     ledger.queue("!hang");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(5_000, || a.cancel()).await, FAILED);
-    let said = &ledger.answers()[0];
-    assert_eq!((&said["stopReason"], &said["content"]), (&json!("aborted"), &json!([])));
+    assert_eq!(a.answer_run_and(5_000, || a.cancel()).await, FAILED);
+    let answer = &ledger.answers()[0];
+    assert_eq!((&answer["stopReason"], &answer["content"]), (&json!("aborted"), &json!([])));
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ async fn s_a_cancel_comes_before_a_hand_over() {
     let a = ledger.claim("a");
     a.time(Time::Stop);
     a.cancel();
-    assert_eq!(a.answer().await, FAILED);
+    assert_eq!(a.answer_run().await, FAILED);
     assert_eq!(ledger.summaries(), ["cancelled"]);
 }
 
@@ -225,8 +225,8 @@ async fn s4_input_after_a_cancel_starts_the_next_run() {
         a.cancel();
         ledger.queue("hello");
     };
-    assert_eq!(a.answer_and(1_000, cancel).await, PENDING);
-    assert_eq!(ledger.claim("b").answer().await, DONE);
+    assert_eq!(a.answer_run_and(1_000, cancel).await, PENDING);
+    assert_eq!(ledger.claim("b").answer_run().await, DONE);
     assert_eq!(ledger.input_seqs(), [json!([1]), json!([1, 2])]);
 }
 
@@ -239,7 +239,7 @@ async fn d5_a1_an_aborted_message_names_what_its_request_presented() {
         ledger.guide("the model never saw this");
         a.cancel();
     };
-    assert_eq!(a.answer_and(1_020, meanwhile).await, FAILED);
+    assert_eq!(a.answer_run_and(1_020, meanwhile).await, FAILED);
     assert_eq!(ledger.input_seqs(), [json!([1])]);
 }
 
@@ -248,12 +248,12 @@ async fn s2_a_summary_that_is_refused_does_not_change_a_failures_or_a_cancels_ou
     let ledger = Ledger::new();
     *ledger.refuse_summaries.lock().unwrap() = true;
     ledger.queue("!error no");
-    assert_eq!(ledger.claim("a").answer().await, PENDING);
+    assert_eq!(ledger.claim("a").answer_run().await, PENDING);
     let ledger = Ledger::new();
     *ledger.refuse_summaries.lock().unwrap() = true;
     ledger.queue("!hang");
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_000, || a.cancel()).await, FAILED);
+    assert_eq!(a.answer_run_and(1_000, || a.cancel()).await, FAILED);
     assert_eq!(ledger.head().run.reason, Some(FailReason::Cancelled));
     assert_eq!(ledger.summaries(), [""; 0]);
 }
@@ -263,7 +263,7 @@ async fn s2_a_summary_that_is_refused_does_not_change_a_successs_outcome() {
     let ledger = Ledger::new();
     *ledger.refuse_summaries.lock().unwrap() = true;
     ledger.queue("hello");
-    assert_eq!(ledger.claim("a").answer().await, DONE);
+    assert_eq!(ledger.claim("a").answer_run().await, DONE);
     assert_eq!(ledger.input_seqs(), [json!([1])]);
 }
 
@@ -271,7 +271,7 @@ async fn s2_a_summary_that_is_refused_does_not_change_a_successs_outcome() {
 async fn r3a_partials_are_a_prefix_of_their_generations_text() {
     let ledger = Ledger::new();
     ledger.queue("!stream 30 40\n!tool echo {}\n!then\n!stream 500 1");
-    assert_eq!(ledger.claim("a").answer().await, DONE);
+    assert_eq!(ledger.claim("a").answer_run().await, DONE);
     let partials = ledger.partials();
     assert!(partials.len() > 10 && partials.iter().all(|partial| partial.dead.is_none()));
     for answer in ledger.answers() {
@@ -285,7 +285,7 @@ async fn r3a_partials_are_a_prefix_of_their_generations_text() {
 async fn r3a_a_generation_that_fails_says_so_last() {
     let ledger = Ledger::new();
     ledger.queue("!stream 10 100\n!error no");
-    assert_eq!(ledger.claim("a").answer().await, PENDING);
+    assert_eq!(ledger.claim("a").answer_run().await, PENDING);
     assert_eq!(death(&ledger), Some("error"));
     assert!(ledger.partials().iter().rev().skip(1).all(|partial| partial.dead.is_none()));
 }
@@ -297,7 +297,7 @@ async fn r3_partials_that_fail_leave_no_hole_and_do_not_touch_the_answer() {
     ledger.queue("!stream 30 100");
     let a = ledger.claim("a");
     let again = || *ledger.partials_fail_from.lock().unwrap() = None;
-    assert_eq!(a.answer_and(1_500, again).await, DONE);
+    assert_eq!(a.answer_run_and(1_500, again).await, DONE);
     assert_eq!(ledger.partials().len(), 3, "after a hole nothing would be a prefix any more");
     assert!(text_of(&ledger.answers()[0]).ends_with("word29 "));
 }
@@ -307,7 +307,7 @@ async fn r3a_a_generation_whose_answer_is_refused_says_that_it_died() {
     let ledger = Ledger::new();
     // I4a: no payload holds this number, so the answer becomes a failed message without its text.
     ledger.queue("!say hello\n!tool echo {\"n\":9007199254740993}");
-    assert_eq!(ledger.claim("a").answer().await, PENDING);
+    assert_eq!(ledger.claim("a").answer_run().await, PENDING);
     assert_eq!(ledger.answers()[0]["stopReason"], "error");
 }
 
@@ -317,7 +317,7 @@ async fn r3a_a_fenced_owners_generation_says_that_it_died() {
     ledger.queue("!stream 10 10000");
     let a = ledger.claim("a");
     let lost = || a.signals.send_modify(|signals| signals.lost = true);
-    assert_eq!(a.answer_and(25_000, lost).await, Ended::Lost);
+    assert_eq!(a.answer_run_and(25_000, lost).await, Ended::Lost);
     assert!(!ledger.partials().is_empty());
     check_partials(&ledger.partials(), &ledger.events(), false);
 }

@@ -1,5 +1,5 @@
-//! What models and tools give may be of any size and any characters: it reaches the ledger, or the attempt says why not.
-//! It never takes the owner down.
+//! Models and tools may return texts of any size with any characters. Each reaches the ledger, or the attempt fails with the
+//! reason; none stops the owner.
 
 use async_trait::async_trait;
 use keel_agent::tool::{ToolOutput, ToolSpec};
@@ -14,10 +14,10 @@ const DONE: Ended = Ended::Settled(RunStatus::Done);
 const PENDING: Ended = Ended::Settled(RunStatus::Pending);
 
 /// A tool that always gives this text.
-struct Says(String);
+struct FixedOutput(String);
 
 #[async_trait]
-impl Tools for Says {
+impl Tools for FixedOutput {
     fn specs(&self) -> Vec<ToolSpec> {
         Vec::new()
     }
@@ -31,7 +31,7 @@ impl Tools for Says {
 async fn result_of(text: String) -> String {
     let ledger = Ledger::new();
     ledger.queue("!tool any\n!then\n!say end");
-    let ended = ledger.claim("a").answer_with(&Says(text)).await;
+    let ended = ledger.claim("a").answer_run_with(&FixedOutput(text)).await;
     assert_eq!(ended.expect("the store does not fail"), DONE);
     text_of(&ledger.payloads(Kind::ToolResult)[0])
 }
@@ -56,7 +56,7 @@ async fn i7_a_result_full_of_escapes_is_cut_to_what_a_payload_holds() {
 async fn i7_a_tool_name_of_any_length_is_answered() {
     let ledger = Ledger::new();
     ledger.queue(&format!("!tool {}\n!then\n!say end", "x".repeat(140_000)));
-    let ended = ledger.claim("a").answer().await;
+    let ended = ledger.claim("a").answer_run().await;
     assert!(matches!(ended, Ended::Settled(RunStatus::Done | RunStatus::Pending)), "{ended:?}");
 }
 
@@ -69,7 +69,7 @@ async fn s1_v4_a_summary_of_many_tools_is_written() {
     ledger.queue(&vec![turn; 49].join("\n!then\n"));
     let mut a = ledger.claim("a");
     a.context.max_turns = 50;
-    assert_eq!(a.answer_with(&Says(String::new())).await.unwrap(), DONE);
+    assert_eq!(a.answer_run_with(&FixedOutput(String::new())).await.unwrap(), DONE);
     assert_eq!(ledger.summaries(), ["done"]);
 }
 
@@ -78,7 +78,7 @@ async fn s_a_cancel_keeps_what_fits_of_what_was_said() {
     let ledger = Ledger::new();
     ledger.queue(&format!("!say {}\n!hang", "\"".repeat(131_000)));
     let a = ledger.claim("a");
-    assert_eq!(a.answer_and(1_000, || a.cancel()).await, Ended::Settled(RunStatus::Failed));
+    assert_eq!(a.answer_run_and(1_000, || a.cancel()).await, Ended::Settled(RunStatus::Failed));
     assert_eq!(ledger.answers()[0]["stopReason"], "aborted");
     assert!(text_of(&ledger.answers()[0]).starts_with("\"\"\""));
 }
@@ -88,7 +88,7 @@ async fn v2_an_answer_with_more_calls_than_a_message_may_have_is_a_failed_attemp
     let ledger = Ledger::new();
     ledger.queue(&["!tool echo {}"; caps::CALLS_PER_MESSAGE + 1].join("\n"));
     let a = ledger.claim("a");
-    assert_eq!(a.answer().await, PENDING);
+    assert_eq!(a.answer_run().await, PENDING);
     assert_eq!(ledger.kinds(), ["user.message", "assistant.message", "run.finished"]);
     let answer = &ledger.answers()[0];
     assert_eq!((&answer["stopReason"], &answer["inputSeqs"]), (&json!("error"), &json!([1])));
@@ -101,7 +101,7 @@ async fn i7_arguments_that_are_no_json_object_get_an_error_result() {
     let ledger = Ledger::new();
     ledger.queue("!tool echo {\"cut\": \n!tool echo [1]\n!tool echo\n!then\n!say end");
     let a = ledger.claim("a");
-    assert_eq!(a.answer().await, DONE);
+    assert_eq!(a.answer_run().await, DONE);
     assert_eq!(a.tools.ran(), ["call_2"], "the others are not run");
     let errors: Vec<_> =
         ledger.payloads(Kind::ToolResult).iter().map(|result| result["isError"] == true).collect();

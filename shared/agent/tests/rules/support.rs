@@ -50,12 +50,12 @@ impl std::ops::Deref for Row {
 /// What the waiting of a session depends on.
 #[derive(Default)]
 pub(crate) struct Outside {
-    /// The standing of each call, by the tool's name; a tool that is not here is ready.
+    /// The state of each call, by the tool's name; a tool that is not here is ready.
     pub(crate) call_states: BTreeMap<String, CallState>,
     /// What was opened, and what was abandoned.
     pub(crate) opened: Vec<String>,
     pub(crate) abandoned: Vec<String>,
-    /// H5: the session may spend so many tokens.
+    /// H5: the tokens that the session may spend.
     pub(crate) budget: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Ledger {
     pub(crate) refuse_summaries: Mutex<bool>,
     /// R3: chunks from this index on do not reach the store.
     pub(crate) partials_fail_from: Mutex<Option<u32>>,
-    /// An owner was lost, or its store failed: what it was saying then may stay without an end (see
+    /// An owner was lost, or its store failed: a generation that it was streaming may stay without its last partial (see
     /// `r3a_a_fenced_owners_generation_says_that_it_died`).
     lost: Mutex<bool>,
     /// I6: the next owner commit is written, and its answer lost.
@@ -159,7 +159,7 @@ impl Ledger {
         row.write(transition).expect("no keys");
     }
 
-    /// Something happened that the run may wait for.
+    /// Nudges the run.
     pub(crate) fn nudge(&self) {
         let row = &mut *locked(&self.row);
         if let Some(transition) = run::nudge(&row.head, self.now()) {
@@ -167,8 +167,8 @@ impl Ledger {
         }
     }
 
-    /// Says where the calls of a tool stand from now on.
-    pub(crate) fn stands(&self, tool: &str, call_state: CallState) {
+    /// Sets the state of a tool's calls, and nudges the run.
+    pub(crate) fn set_call_state(&self, tool: &str, call_state: CallState) {
         locked(&self.outside).call_states.insert(tool.to_owned(), call_state);
         self.nudge();
     }
@@ -359,7 +359,7 @@ impl SessionPort for MemorySessionPort {
         &self,
         outcome: Outcome,
         events: Vec<NewEvent>,
-        at: Option<Seq>,
+        only_at: Option<Seq>,
     ) -> Result<SettleResult, SessionPortError> {
         let hook = locked(&self.ledger.before_settle).pop_front();
         if let Some(hook) = hook {
@@ -375,7 +375,9 @@ impl SessionPort for MemorySessionPort {
         let settle = Settle { id: &id, token: &self.token, outcome, events: &events };
         match run::settle(&row.head, self.ledger.now(), &settle).map_err(refused)? {
             Settled::Before(status) => Ok(SettleResult::Settled(status)),
-            Settled::Now(_) if at.is_some_and(|at| at != row.head.ledger.seq) => Ok(SettleResult::Moved),
+            Settled::Now(_) if only_at.is_some_and(|seq| seq != row.head.ledger.seq) => {
+                Ok(SettleResult::Moved)
+            }
             Settled::Now(transition) => {
                 row.write(transition).map_err(refused)?;
                 Ok(SettleResult::Settled(row.head.run.status))

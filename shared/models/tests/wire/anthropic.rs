@@ -5,7 +5,7 @@ use keel_models::Http;
 use keel_models::anthropic::Anthropic;
 use serde_json::{Value, json};
 
-use crate::server::{Says, Server, ask, request, retry_policy, user};
+use crate::server::{Scripted, Server, ask, request, retry_policy, user};
 
 pub(crate) fn provider(server: &Server) -> Http<Anthropic> {
     let wire = Anthropic {
@@ -61,7 +61,7 @@ pub(crate) fn full() -> String {
 #[tokio::test]
 async fn r3a_an_answer_is_the_same_wherever_its_bytes_are_cut() {
     let sizes = [1, 2, 3, 7, 64, 100_000];
-    let server = Server::start(sizes.iter().map(|size| Says::Stream(full(), *size)).collect()).await;
+    let server = Server::start(sizes.iter().map(|size| Scripted::Stream(full(), *size)).collect()).await;
     for size in sizes {
         let (text, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
         assert_eq!(text, "Grüße, 日本 🎉", "pieces of {size}");
@@ -86,7 +86,7 @@ async fn r3a_an_answer_is_the_same_wherever_its_bytes_are_cut() {
 
 #[tokio::test]
 async fn a1_a_context_is_spelled_as_messages_wants_it() {
-    let server = Server::start(vec![Says::Stream(full(), 100)]).await;
+    let server = Server::start(vec![Scripted::Stream(full(), 100)]).await;
     let thought = json!({ "type": "thinking", "thinking": "mine", "signature": "s" });
     let asks = json!({ "type": "toolCall", "id": "call_0.weird id", "name": "add", "arguments": { "a": 1 } });
     let said = |model: &str| {
@@ -107,13 +107,13 @@ async fn a1_a_context_is_spelled_as_messages_wants_it() {
     ];
     ask(&provider(&server), request(context)).await;
 
-    let asked = &server.asked()[0];
-    assert_eq!(asked.path, "/v1/messages");
+    let received = &server.received()[0];
+    assert_eq!(received.path, "/v1/messages");
     assert_eq!(
-        (&asked.headers["x-api-key"], &asked.headers["anthropic-version"]),
+        (&received.headers["x-api-key"], &received.headers["anthropic-version"]),
         (&"fake-key".parse().unwrap(), &"2023-06-01".parse().unwrap())
     );
-    let body = &asked.body;
+    let body = &received.body;
     assert_eq!(
         (&body["model"], &body["max_tokens"], &body["stream"]),
         (&json!("claude-test"), &json!(1_000), &json!(true))
@@ -159,7 +159,8 @@ async fn s4a_stop_reasons_are_told_apart() {
             ("message_stop", json!({})),
         ])
     };
-    let server = Server::start(ends.iter().map(|(reason, _)| Says::Stream(text(reason), 50)).collect()).await;
+    let server =
+        Server::start(ends.iter().map(|(reason, _)| Scripted::Stream(text(reason), 50)).collect()).await;
     for (reason, stop) in ends {
         assert_eq!(ask(&provider(&server), request(vec![user("hi")])).await.1.stop_reason, stop, "{reason}");
     }
@@ -167,7 +168,7 @@ async fn s4a_stop_reasons_are_told_apart() {
 
 #[tokio::test]
 async fn v1_images_of_an_input_stand_before_its_words() {
-    let server = Server::start(vec![Says::Stream(full(), 100)]).await;
+    let server = Server::start(vec![Scripted::Stream(full(), 100)]).await;
     let images = json!([
         { "mediaType": "image/png", "data": "AAAA" },
         { "url": "https://example.com/x.jpg" },
@@ -177,7 +178,7 @@ async fn v1_images_of_an_input_stand_before_its_words() {
     ]);
     let seen = Message::User(json!({ "text": "look", "images": images }));
     ask(&provider(&server), request(vec![seen])).await;
-    let content = server.asked()[0].body["messages"][0]["content"].clone();
+    let content = server.received()[0].body["messages"][0]["content"].clone();
     assert_eq!(content[0]["source"], json!({ "type": "base64", "media_type": "image/png", "data": "AAAA" }));
     assert_eq!(content[1]["source"], json!({ "type": "url", "url": "https://example.com/x.jpg" }));
     assert_eq!((&content[2]["text"], content.as_array().unwrap().len()), (&json!("look"), 3));

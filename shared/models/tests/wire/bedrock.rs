@@ -37,20 +37,20 @@ fn events(all: &[(&str, Value)]) -> Vec<u8> {
     all.iter().flat_map(|(name, payload)| frame("event", name, payload)).collect()
 }
 
-type Answers = VecDeque<(u16, Vec<u8>)>;
+type Script = VecDeque<(u16, Vec<u8>)>;
 
-/// The service: it answers each request with the next of its script, and keeps what it was asked. (The SDK's own replay
+/// The service: it answers each request with the next of its script, and keeps the requests. (The SDK's own replay
 /// client would switch serde_json to another order of members for all of the workspace.)
 #[derive(Clone, Debug, Default)]
 struct Service {
-    script: Arc<Mutex<Answers>>,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    script: Arc<Mutex<Script>>,
+    received: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl HttpConnector for Service {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let body = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
-        self.asked.lock().unwrap().push((request.uri().to_owned(), body));
+        self.received.lock().unwrap().push((request.uri().to_owned(), body));
         let (status, body) = self.script.lock().unwrap().pop_front().expect("the script goes on");
         let mut response = HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::from(body));
         let (name, value) = match status {
@@ -63,12 +63,12 @@ impl HttpConnector for Service {
 }
 
 impl Service {
-    fn asked(&self) -> Vec<(String, Value)> {
-        self.asked.lock().unwrap().clone()
+    fn received(&self) -> Vec<(String, Value)> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-fn answers(bodies: Vec<(u16, Vec<u8>)>) -> (Bedrock, Service) {
+fn service_with(bodies: Vec<(u16, Vec<u8>)>) -> (Bedrock, Service) {
     let service = Service { script: Arc::new(Mutex::new(bodies.into())), ..Service::default() };
     let connector = SharedHttpConnector::new(service.clone());
     let config = aws_sdk_bedrockruntime::Config::builder()
@@ -129,7 +129,7 @@ fn full() -> Vec<u8> {
 
 #[tokio::test]
 async fn a1_an_answer_is_put_together_and_thinking_keeps_its_signature() {
-    let (model, _) = answers(vec![(200, full())]);
+    let (model, _) = service_with(vec![(200, full())]);
     let (text, answer) = ask(&model, request(vec![user("hi")])).await;
     assert_eq!(text, "Adding 日本 🎉");
     assert_eq!(answer.stop_reason, StopReason::ToolUse);
@@ -148,7 +148,7 @@ async fn a1_an_answer_is_put_together_and_thinking_keeps_its_signature() {
 
 #[tokio::test]
 async fn a1_a_context_is_spelled_as_converse_wants_it() {
-    let (model, service) = answers(vec![(200, full())]);
+    let (model, service) = service_with(vec![(200, full())]);
     let said = json!({
         "provider": "bedrock", "model": "anthropic.claude",
         "content": [
@@ -161,7 +161,7 @@ async fn a1_a_context_is_spelled_as_converse_wants_it() {
     let context =
         vec![user("hi"), Message::Assistant(said), Message::ToolResult(result), Message::User(seen)];
     ask(&model, request(context)).await;
-    let (uri, body) = service.asked().remove(0);
+    let (uri, body) = service.received().remove(0);
     assert!(uri.contains("/model/anthropic.claude/converse-stream"), "{uri}");
     assert_eq!(body["system"], json!([{ "text": "Be kind." }]));
     assert_eq!(body["inferenceConfig"], json!({ "maxTokens": 100 }));
@@ -192,19 +192,20 @@ async fn a1_a_context_is_spelled_as_converse_wants_it() {
 
 #[tokio::test]
 async fn s_what_may_pass_is_tried_again_and_what_died_in_the_middle_is_not() {
-    let (model, service) = answers(vec![(429, b"{\"message\":\"slow down\"}".to_vec()), (200, full())]);
+    let (model, service) = service_with(vec![(429, b"{\"message\":\"slow down\"}".to_vec()), (200, full())]);
     let (_, answer) = ask(&model, request(vec![user("hi")])).await;
-    assert_eq!((answer.stop_reason, service.asked().len()), (StopReason::ToolUse, 2));
+    assert_eq!((answer.stop_reason, service.received().len()), (StopReason::ToolUse, 2));
 
     let mut broken =
         events(&[("contentBlockDelta", json!({ "contentBlockIndex": 0, "delta": { "text": "So" } }))]);
     broken.extend(frame("exception", "modelStreamErrorException", &json!({ "message": "lost it" })));
-    let (model, service) = answers(vec![(200, broken), (200, full())]);
+    let (model, service) = service_with(vec![(200, broken), (200, full())]);
     let (text, answer) = ask(&model, request(vec![user("hi")])).await;
-    assert_eq!((text.as_str(), service.asked().len()), ("So", 1), "R3a: readers saw text");
+    assert_eq!((text.as_str(), service.received().len()), ("So", 1), "R3a: readers saw text");
     assert!(answer.error.unwrap().contains("lost it"));
 
-    let (model, _) = answers(vec![(200, events(&[("messageStart", json!({ "role": "assistant" }))])); 4]);
+    let (model, _) =
+        service_with(vec![(200, events(&[("messageStart", json!({ "role": "assistant" }))])); 4]);
     let (_, answer) = ask(&model, request(vec![user("hi")])).await;
     assert_eq!(answer.error.as_deref(), Some("the stream ended in the middle"));
 }

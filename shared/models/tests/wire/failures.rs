@@ -1,21 +1,21 @@
 //! What a provider may do instead of answering.
 
-use keel_agent::provider::{Answer, StopReason};
+use keel_agent::provider::{ModelAnswer, StopReason};
 use keel_models::Http;
 use serde_json::json;
 
 use crate::anthropic::{events, full, provider};
-use crate::server::{Says, Server, ask, request, retry_policy, user};
+use crate::server::{Scripted, Server, ask, request, retry_policy, user};
 
-/// What becomes of this script: how many requests, the text that readers saw, the answer.
-async fn played(script: Vec<Says>) -> (usize, String, Answer) {
+/// Plays a script: how many requests were made, the text that readers saw, the answer.
+async fn played(script: Vec<Scripted>) -> (usize, String, ModelAnswer) {
     let server = Server::start(script).await;
     let (text, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
-    (server.asked().len(), text, answer)
+    (server.received().len(), text, answer)
 }
 
-fn overloaded() -> Says {
-    Says::Refuses(
+fn overloaded() -> Scripted {
+    Scripted::Refuses(
         529,
         None,
         json!({ "type": "error", "error": { "type": "overloaded_error", "message": "busy" } }),
@@ -40,7 +40,7 @@ async fn k3_a_request_that_is_too_long_is_told_from_other_refusals() {
         (400, json!({ "error": { "message": "max_tokens: must be positive" } }), false),
         (500, json!({ "error": { "message": "context length service is down" } }), false),
     ] {
-        let (_, _, answer) = played(vec![Says::Refuses(status, None, body.clone()); 4]).await;
+        let (_, _, answer) = played(vec![Scripted::Refuses(status, None, body.clone()); 4]).await;
         assert_eq!(answer.overflow, overflow, "{status} {body}");
     }
 }
@@ -49,24 +49,24 @@ async fn k3_a_request_that_is_too_long_is_told_from_other_refusals() {
 async fn s_what_may_pass_is_tried_again_within_the_attempt() {
     let passing = [
         overloaded(),
-        Says::Refuses(429, Some("0.01"), json!({})),
-        Says::Refuses(500, None, json!("not what was agreed on")),
-        Says::Stream(error_event("overloaded_error"), 10),
-        Says::Stream(String::new(), 1),
-        Says::Stalls(String::new()),
-        Says::Stream("data: not json\n\n".to_owned(), 4),
+        Scripted::Refuses(429, Some("0.01"), json!({})),
+        Scripted::Refuses(500, None, json!("not what was agreed on")),
+        Scripted::Stream(error_event("overloaded_error"), 10),
+        Scripted::Stream(String::new(), 1),
+        Scripted::Stalls(String::new()),
+        Scripted::Stream("data: not json\n\n".to_owned(), 4),
     ];
     for failure in passing {
-        let (asked, text, answer) = played(vec![failure, Says::Stream(full(), 100)]).await;
-        assert_eq!((asked, answer.stop_reason), (2, StopReason::ToolUse), "{answer:?}");
+        let (received, text, answer) = played(vec![failure, Scripted::Stream(full(), 100)]).await;
+        assert_eq!((received, answer.stop_reason), (2, StopReason::ToolUse), "{answer:?}");
         assert_eq!(text, "Grüße, 日本 🎉");
     }
 }
 
 #[tokio::test]
 async fn s_the_patience_ends_and_the_attempt_fails_with_the_providers_words() {
-    let (asked, text, answer) = played(vec![overloaded(), overloaded(), overloaded(), overloaded()]).await;
-    assert_eq!((asked, text.as_str(), answer.stop_reason), (4, "", StopReason::Error));
+    let (received, text, answer) = played(vec![overloaded(), overloaded(), overloaded(), overloaded()]).await;
+    assert_eq!((received, text.as_str(), answer.stop_reason), (4, "", StopReason::Error));
     assert_eq!(answer.error.as_deref(), Some("the model answered 529: busy"));
 }
 
@@ -74,13 +74,13 @@ async fn s_the_patience_ends_and_the_attempt_fails_with_the_providers_words() {
 async fn s_what_lasts_is_not_tried_again() {
     let no_key = json!({ "error": { "type": "authentication_error", "message": "invalid x-api-key" } });
     for failure in [
-        Says::Refuses(401, None, no_key),
-        Says::Refuses(400, None, json!({})),
-        Says::Stream(error_event("invalid_request_error"), 10),
-        Says::Refuses(429, Some("3600"), json!({})), // longer than we would wait
+        Scripted::Refuses(401, None, no_key),
+        Scripted::Refuses(400, None, json!({})),
+        Scripted::Stream(error_event("invalid_request_error"), 10),
+        Scripted::Refuses(429, Some("3600"), json!({})), // longer than we would wait
     ] {
-        let (asked, _, answer) = played(vec![failure]).await;
-        assert_eq!((asked, answer.stop_reason), (1, StopReason::Error));
+        let (received, _, answer) = played(vec![failure]).await;
+        assert_eq!((received, answer.stop_reason), (1, StopReason::Error));
         assert!(!answer.error.unwrap().contains("fake-key"), "no secret reaches the ledger");
     }
 }
@@ -88,12 +88,12 @@ async fn s_what_lasts_is_not_tried_again() {
 #[tokio::test]
 async fn r3a_a_stream_that_dies_after_readers_saw_text_is_not_begun_again() {
     for death in [
-        Says::Stream(begun(), 50),
-        Says::Stalls(begun()),
-        Says::Stream(begun() + &error_event("overloaded_error"), 50),
+        Scripted::Stream(begun(), 50),
+        Scripted::Stalls(begun()),
+        Scripted::Stream(begun() + &error_event("overloaded_error"), 50),
     ] {
-        let (asked, text, answer) = played(vec![death]).await;
-        assert_eq!((asked, answer.stop_reason), (1, StopReason::Error), "{answer:?}");
+        let (received, text, answer) = played(vec![death]).await;
+        assert_eq!((received, answer.stop_reason), (1, StopReason::Error), "{answer:?}");
         assert_eq!(text, "Grüße, ");
     }
 }

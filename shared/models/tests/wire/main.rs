@@ -1,4 +1,4 @@
-//! Both protocols against servers of the tests' own, which answer in the shapes that the real ones do, badly too.
+//! The protocols against servers in the test, which answer as the real ones do, failures included.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

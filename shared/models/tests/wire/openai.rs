@@ -5,7 +5,7 @@ use keel_models::Http;
 use keel_models::openai::OpenAi;
 use serde_json::{Value, json};
 
-use crate::server::{Says, Server, ask, request, retry_policy, user};
+use crate::server::{Scripted, Server, ask, request, retry_policy, user};
 
 fn provider(server: &Server) -> Http<OpenAi> {
     let wire = OpenAi {
@@ -48,7 +48,8 @@ async fn r3a_an_answer_is_the_same_wherever_its_bytes_are_cut() {
         json!({ "choices": [], "usage": { "prompt_tokens": 11, "completion_tokens": 4, "prompt_tokens_details": { "cached_tokens": 8 } } }),
     ]);
     let sizes = [1, 5, 33, 100_000];
-    let server = Server::start(sizes.iter().map(|size| Says::Stream(text.clone(), *size)).collect()).await;
+    let server =
+        Server::start(sizes.iter().map(|size| Scripted::Stream(text.clone(), *size)).collect()).await;
     for size in sizes {
         let (text, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
         assert_eq!(text, "Grüße, 日本 🎉", "pieces of {size}");
@@ -69,7 +70,7 @@ async fn r3a_an_answer_is_the_same_wherever_its_bytes_are_cut() {
 
 #[tokio::test]
 async fn a1_a_context_is_spelled_as_chat_completions_want_it() {
-    let server = Server::start(vec![Says::Stream(chunks(&[finish("stop")]), 100)]).await;
+    let server = Server::start(vec![Scripted::Stream(chunks(&[finish("stop")]), 100)]).await;
     let asks = json!({ "type": "toolCall", "id": "c", "name": "add", "arguments": { "a": 1 } });
     let context = vec![
         Message::Summary("before".to_owned()),
@@ -78,15 +79,15 @@ async fn a1_a_context_is_spelled_as_chat_completions_want_it() {
         Message::ToolResult(json!({ "toolCallId": "c", "content": "3" })),
     ];
     ask(&provider(&server), request(context)).await;
-    let asked = &server.asked()[0];
+    let received = &server.received()[0];
     assert_eq!(
-        (asked.path.as_str(), &asked.headers["authorization"]),
+        (received.path.as_str(), &received.headers["authorization"]),
         ("/v1/chat/completions", &"Bearer fake-key".parse().unwrap())
     );
     let call =
         json!({ "id": "c", "type": "function", "function": { "name": "add", "arguments": "{\"a\":1}" } });
     assert_eq!(
-        asked.body["messages"],
+        received.body["messages"],
         json!([
             { "role": "system", "content": "Be kind." },
             { "role": "user", "content": "before" },
@@ -95,7 +96,7 @@ async fn a1_a_context_is_spelled_as_chat_completions_want_it() {
             { "role": "tool", "tool_call_id": "c", "content": "3" },
         ])
     );
-    assert_eq!(asked.body["tools"][0]["function"]["name"], "add");
+    assert_eq!(received.body["tools"][0]["function"]["name"], "add");
 }
 
 #[tokio::test]
@@ -109,7 +110,8 @@ async fn s4a_stop_reasons_are_told_apart_and_arguments_that_are_no_json_are_kept
         (chunks(&[finish("content_filter")]), StopReason::Error),
         (chunks(&[broken, finish("stop")]), StopReason::ToolUse),
     ];
-    let server = Server::start(cases.iter().map(|(text, _)| Says::Stream(text.clone(), 50)).collect()).await;
+    let server =
+        Server::start(cases.iter().map(|(text, _)| Scripted::Stream(text.clone(), 50)).collect()).await;
     for (text, stop) in cases {
         let (_, answer) = ask(&provider(&server), request(vec![user("hi")])).await;
         assert_eq!(answer.stop_reason, stop, "{text}");
@@ -126,14 +128,14 @@ async fn s4a_stop_reasons_are_told_apart_and_arguments_that_are_no_json_are_kept
 #[tokio::test]
 async fn v1_images_of_an_input_stand_before_its_words() {
     let answer = chunks(&[delta(json!({ "content": "I see" })), finish("stop")]);
-    let server = Server::start(vec![Says::Stream(answer, 100)]).await;
+    let server = Server::start(vec![Scripted::Stream(answer, 100)]).await;
     let images =
         json!([{ "mediaType": "image/png", "data": "AAAA" }, { "url": "https://example.com/x.jpg" }]);
     let seen = Message::User(json!({ "text": "look", "images": images }));
     ask(&provider(&server), request(vec![seen])).await;
-    let asked = server.asked()[0].body["messages"].clone();
+    let received = server.received()[0].body["messages"].clone();
     let content =
-        asked.as_array().unwrap().iter().find(|message| message["role"] == "user").unwrap()["content"]
+        received.as_array().unwrap().iter().find(|message| message["role"] == "user").unwrap()["content"]
             .clone();
     assert_eq!(content[0]["image_url"]["url"], "data:image/png;base64,AAAA");
     assert_eq!(content[1]["image_url"]["url"], "https://example.com/x.jpg");

@@ -1,4 +1,4 @@
-//! A provider's server: answers each request with the next of its script, and keeps what it was asked.
+//! A provider's server: answers each request with the next of its script, and keeps the requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -12,15 +12,15 @@ use axum::response::Response;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use keel_agent::Provider;
-use keel_agent::provider::{Answer, Delta, Message, Request};
+use keel_agent::provider::{Delta, Message, ModelAnswer, Request};
 use keel_agent::tool::ToolSpec;
 use keel_models::RetryPolicy;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// One answer.
+/// What the server does with one request.
 #[derive(Clone)]
-pub(crate) enum Says {
+pub(crate) enum Scripted {
     /// 200, these bytes in pieces of this size, then the end.
     Stream(String, usize),
     /// 200, these bytes, then silence.
@@ -29,9 +29,9 @@ pub(crate) enum Says {
     Refuses(u16, Option<&'static str>, Value),
 }
 
-/// What a request was.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
@@ -40,34 +40,34 @@ pub(crate) struct Asked {
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) url: String,
-    script: Arc<Mutex<Vec<Says>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    script: Arc<Mutex<Vec<Scripted>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Server {
-    pub(crate) async fn start(script: Vec<Says>) -> Self {
+    pub(crate) async fn start(script: Vec<Scripted>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = Self { url, script: Arc::new(Mutex::new(script)), asked: Arc::default() };
-        let router = Router::new().fallback(answer).with_state(server.clone());
+        let server = Self { url, script: Arc::new(Mutex::new(script)), received: Arc::default() };
+        let router = Router::new().fallback(serve).with_state(server.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         server
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-async fn answer(State(server): State<Server>, request: axum::extract::Request) -> Response {
+async fn serve(State(server): State<Server>, request: axum::extract::Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let (path, body) = (parts.uri.path().to_owned(), serde_json::from_slice(&body).unwrap());
-    server.asked.lock().unwrap().push(Asked { path, headers: parts.headers, body });
-    let says = server.script.lock().unwrap().remove(0);
+    server.received.lock().unwrap().push(Received { path, headers: parts.headers, body });
+    let scripted = server.script.lock().unwrap().remove(0);
     let response = Response::builder().header("content-type", "text/event-stream");
-    match says {
-        Says::Stream(text, size) => {
+    match scripted {
+        Scripted::Stream(text, size) => {
             let pieces: Vec<_> = text
                 .as_bytes()
                 .chunks(size)
@@ -75,11 +75,11 @@ async fn answer(State(server): State<Server>, request: axum::extract::Request) -
                 .collect();
             response.body(Body::from_stream(stream::iter(pieces))).unwrap()
         }
-        Says::Stalls(text) => {
+        Scripted::Stalls(text) => {
             let first = stream::iter([Ok::<_, Infallible>(Bytes::from(text))]);
             response.body(Body::from_stream(first.chain(stream::pending()))).unwrap()
         }
-        Says::Refuses(status, after, body) => {
+        Scripted::Refuses(status, after, body) => {
             let response = match after {
                 Some(after) => Response::builder().header("retry-after", after),
                 None => Response::builder(),
@@ -89,7 +89,7 @@ async fn answer(State(server): State<Server>, request: axum::extract::Request) -
     }
 }
 
-/// Little, so that tests end.
+/// Short times, so that tests end.
 pub(crate) fn retry_policy() -> RetryPolicy {
     RetryPolicy {
         connect: Duration::from_secs(5),
@@ -120,8 +120,8 @@ pub(crate) fn user(text: &str) -> Message {
     Message::User(json!({ "text": text }))
 }
 
-/// Everything a provider says to a request: the texts, and the answer.
-pub(crate) async fn ask(provider: &dyn Provider, request: Request) -> (String, Answer) {
+/// Sends a request; the texts that came, joined, and the answer.
+pub(crate) async fn ask(provider: &dyn Provider, request: Request) -> (String, ModelAnswer) {
     let deltas: Vec<Delta> = provider.stream(request).collect().await;
     let (last, texts) = deltas.split_last().expect("at least the end");
     let texts = texts.iter().map(|delta| match delta {

@@ -1,4 +1,4 @@
-//! Secrets Manager: one secret for each of a tenant's, under a prefix that the functions' roles name.
+//! Secrets in AWS Secrets Manager, under a prefix that the functions' roles name.
 
 use async_trait::async_trait;
 use aws_sdk_secretsmanager::Client;
@@ -59,7 +59,7 @@ impl Secrets for AwsSecrets {
     }
 
     async fn remove(&self, tenant: &TenantId, name: &str) -> Result<(), SecretsError> {
-        // At once: a secret that waits for its deletion could not be written again under its name.
+        // At once: while a secret waits for deletion, its name cannot be written again.
         let delete = self.client.delete_secret().secret_id(self.id(tenant, name));
         match delete.force_delete_without_recovery(true).send().await {
             Ok(_) => Ok(()),

@@ -1,5 +1,5 @@
-//! An encrypted file beside a key that only its owner may read: secrets of one machine. It keeps them from a backup, a
-//! search or a look over the shoulder, and not from who can read both files.
+//! Secrets of one machine: an encrypted file, and beside it a key file that only its owner may read. This protects them in
+//! backups and searches, but not from anyone who can read both files.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ pub struct FileSecrets {
 }
 
 impl FileSecrets {
-    /// The secrets of a folder: `secrets.json` and `secrets.key`, made where they are missing.
+    /// The secrets of a folder: `secrets.json` and `secrets.key`, created if missing.
     ///
     /// # Errors
-    /// When they cannot be read or made, or are not what they must be.
+    /// If the files cannot be read or created, or are not valid.
     pub fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let key_file = folder.join("secrets.key");
@@ -68,10 +68,10 @@ impl FileSecrets {
         let mut changed = sealed.clone();
         change(&mut changed);
         if let Some(file) = &self.file {
-            // Renamed into place, so that a crash leaves the one file or the other.
+            // Renamed into place, so that a crash leaves either the old file or the new one.
             let text = serde_json::to_vec(&changed).map_err(|e| SecretsError("written", Box::new(e)))?;
             let new = file.with_extension("new");
-            let _ = fs::remove_file(&new); // of a crash
+            let _ = fs::remove_file(&new); // left by a crash
             let written = write_new(&new, &text).and_then(|()| fs::rename(&new, file));
             written.map_err(|e| SecretsError("written", Box::new(e)))?;
         }
@@ -115,7 +115,7 @@ impl Secrets for FileSecrets {
         let (nonce, text) = bytes.split_at_checked(NONCE_LEN).ok_or_else(|| bad("read"))?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| bad("read"))?;
         let mut text = text.to_vec();
-        // Bound to its name: one secret cannot be passed off as another.
+        // Bound to its name, so that a secret cannot be moved to another name.
         let opened =
             self.key.open_in_place(nonce, Aad::from(id.as_bytes()), &mut text).map_err(|_| bad("read"))?;
         String::from_utf8(opened.to_vec()).map(|text| Some(text.into())).map_err(|_| bad("read"))

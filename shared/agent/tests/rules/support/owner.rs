@@ -1,4 +1,4 @@
-//! An owner's attempt, and a record of what it asked and ran.
+//! An owner's attempt, and a record of its requests and tool calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use keel_agent::provider::fake::Fake;
 use keel_agent::provider::{Delta, Message, Request};
 use keel_agent::tool::builtin::Builtin;
 use keel_agent::tool::{ToolOutput, ToolSpec};
-use keel_agent::{Ended, Ports, Provider, RunContext, SessionPortError, Signals, Time, Tools, answer};
+use keel_agent::{Ended, Ports, Provider, RunContext, SessionPortError, Signals, Time, Tools, answer_run};
 use keel_kernel::event::ToolCall;
 use keel_kernel::run;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::{MemorySessionPort, MemoryWaits, locked};
 
-/// The fake, and what it was asked.
+/// The fake model, with a record of its requests.
 #[derive(Default)]
 pub(crate) struct Recording {
     requests: Mutex<Vec<Request>>,
@@ -99,12 +99,12 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) async fn try_answer(&self) -> Result<Ended, SessionPortError> {
+    pub(crate) async fn try_answer_run(&self) -> Result<Ended, SessionPortError> {
         let tools = self.tools.clone();
-        self.answer_with(&*tools).await
+        self.answer_run_with(&*tools).await
     }
 
-    pub(crate) async fn answer_with(&self, tools: &dyn Tools) -> Result<Ended, SessionPortError> {
+    pub(crate) async fn answer_run_with(&self, tools: &dyn Tools) -> Result<Ended, SessionPortError> {
         let ledger = self.session_port.ledger.clone();
         self.provider.slow_ms.store(self.slow_ms, Ordering::Relaxed);
         let new_id = move || ledger.unique("gen");
@@ -115,7 +115,7 @@ impl Owner {
             waits: &self.waits,
             new_id: &new_id,
         };
-        let ended = answer(ports, &self.context, self.signals.subscribe()).await;
+        let ended = answer_run(ports, &self.context, self.signals.subscribe()).await;
         if matches!(ended, Ok(Ended::Lost) | Err(_)) {
             *locked(&self.session_port.ledger.lost) = true;
         }
@@ -123,27 +123,27 @@ impl Owner {
         ended
     }
 
-    /// Answers, with a store that never fails.
-    pub(crate) async fn answer(&self) -> Ended {
-        self.try_answer().await.expect("the store does not fail")
+    /// Answers the run, with a store that never fails.
+    pub(crate) async fn answer_run(&self) -> Ended {
+        self.try_answer_run().await.expect("the store does not fail")
     }
 
-    /// Answers, while something else happens after so many milliseconds.
-    pub(crate) async fn answer_and<T>(&self, after_ms: u64, happens: impl FnOnce() -> T) -> Ended {
+    /// Answers the run, and calls `happens` after `after_ms` milliseconds.
+    pub(crate) async fn answer_run_and<T>(&self, after_ms: u64, happens: impl FnOnce() -> T) -> Ended {
         let other = async {
             sleep(Duration::from_millis(after_ms)).await;
             happens();
         };
-        tokio::join!(self.answer(), other).0
+        tokio::join!(self.answer_run(), other).0
     }
 
-    /// A client cancels, and the owner hears of it.
+    /// A client cancels, and the owner is signalled.
     pub(crate) fn cancel(&self) {
         let row = &mut *locked(&self.session_port.ledger.row);
-        let decision = run::cancel(&row.head, self.session_port.ledger.now())
+        let transition = run::cancel(&row.head, self.session_port.ledger.now())
             .expect("native and open")
             .expect("something to cancel");
-        row.write(decision).expect("no keys");
+        row.write(transition).expect("no keys");
         self.signals.send_modify(|signals| signals.cancel = true);
     }
 

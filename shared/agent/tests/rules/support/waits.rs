@@ -1,4 +1,4 @@
-//! What a session waits for, as a test says.
+//! A `Waits` whose state the tests set.
 
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +65,7 @@ impl Waits for MemoryWaits {
         }
         let row = &mut *locked(&self.ledger.row);
         match run::park(&row.head, &self.token, *locked(&self.seen), reason, until).map_err(refused)? {
-            Some(decision) => row.write(decision).map_err(refused)?,
+            Some(transition) => row.write(transition).map_err(refused)?,
             None => return Ok(false),
         }
         Ok(row.head.run.status == RunStatus::Waiting)
