@@ -66,6 +66,7 @@ impl MemorySession {
     ///
     /// # Errors
     /// What stood in its way.
+    #[expect(clippy::result_large_err, reason = "the twin of a store, for tests: it is on no hot path")]
     pub fn write(&mut self, before: &Head, transition: &Transition) -> Result<(), Obstacles> {
         let guards_hold = transition.guards.iter().all(|guard| guard.holds(&self.head));
         let taken = |name: KeyName, key: &DedupeKey| self.keys.get(&(name, key.clone())).cloned();

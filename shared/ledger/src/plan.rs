@@ -105,7 +105,7 @@ pub fn plan(at: &SessionKey, before: Option<&Head>, transition: &Transition) -> 
         transition.keys.iter().any(|claim| claim.name == KeyName::ToolCallId && claim.key == *call)
     };
     // Where the call's own result is put in the same write, that put says the same.
-    let calls = transition.new_calls.iter().filter(|call| !taken(*call));
+    let calls = transition.new_calls.iter().filter(|call| !taken(call));
     writes.extend(calls.map(|call| Write {
         role: Role::Call,
         table: Table::Events,
