@@ -48,9 +48,9 @@ KEYS = {
 
 
 def client(service):
-    patient = Config(retries={"max_attempts": 1}, read_timeout=120)
+    slow = Config(retries={"max_attempts": 1}, read_timeout=120)
     return boto3.client(
-        service, endpoint_url=URL, region_name=REGION, config=patient,
+        service, endpoint_url=URL, region_name=REGION, config=slow,
         aws_access_key_id="test", aws_secret_access_key="test",
     )
 

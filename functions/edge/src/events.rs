@@ -35,7 +35,7 @@ pub(crate) async fn page(State(edge): State<Edge>, At(at): At, query: Query) -> 
     let wait = Duration::from_secs(query.number("wait", 0..=WAIT_MAX_S)?.unwrap_or(0));
     let kinds = query.text("kinds").map(read_kinds).transpose()?;
     let until = Instant::now() + wait;
-    let mut ear = edge.ledger.notifier().subscribe(&at);
+    let mut commits = edge.ledger.notifier().subscribe(&at);
     let mut read = read_page(&edge, &at, after, limit, kinds.as_deref()).await?;
     if read.next == after {
         // Nothing came: either there is nothing yet, or there is no such place to read from.
@@ -49,7 +49,7 @@ pub(crate) async fn page(State(edge): State<Edge>, At(at): At, query: Query) -> 
     }
     while read.events.is_empty() && Instant::now() < until {
         let look = Duration::from_millis(edge.ledger.env().pick(LOOK_MS));
-        ear.wait(look.min(until.saturating_duration_since(Instant::now()))).await;
+        commits.wait(look.min(until.saturating_duration_since(Instant::now()))).await;
         read = read_page(&edge, &at, read.next, limit, kinds.as_deref()).await?;
     }
     Ok(Json(read))

@@ -76,7 +76,7 @@ impl Sweeper {
             let page = self.ledger.due(place.shard, due, PAGE, place.after.take()).await?;
             for (at, head) in page.sessions {
                 swept.looked_at += 1;
-                let span = tracing::info_span!("due", tenant = %at.tenant, session = %at.session);
+                let span = tracing::error_span!("due", tenant = %at.tenant, session = %at.session);
                 swept.hinted += usize::from(self.hint(&at, &head, due).instrument(span).await);
             }
             place.after = page.next;

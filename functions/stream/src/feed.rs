@@ -28,8 +28,8 @@ const PAGE: usize = 100;
 const ASK: Duration = Duration::from_millis(500);
 /// Left of an invocation's time for the last query and the drain frame.
 const MARGIN: Duration = Duration::from_secs(3);
-/// How long the store may fail before the stream ends; the client's next one tries again.
-const PATIENCE: u32 = 5;
+/// How often in a row the store may fail before the stream ends; the client's next one tries again.
+const FAILURES_MAX: u32 = 5;
 
 /// The looks of this process's readers, which they take together.
 #[derive(Default)]
@@ -103,7 +103,7 @@ enum State {
     Over,
 }
 
-/// A reader's place among the token frames, and what it may show of them (R3a).
+/// A reader's place among the partials, and what it may show of them (R3a).
 struct Partials {
     after: String,
     reader: PartialReader,
@@ -193,7 +193,7 @@ impl Feed {
                     self.failures += 1;
                     metric::count(metric::name::STREAM_ERRORS, 1);
                     tracing::warn!(code = problem.code().as_str(), "a stream could not look");
-                    if ending || self.failures > PATIENCE {
+                    if ending || self.failures > FAILURES_MAX {
                         frame::drain(&mut out);
                         self.state = State::Over;
                     }
@@ -219,7 +219,7 @@ impl Feed {
 
     /// Writes what is new. True where there may be more at once.
     async fn look(&mut self, out: &mut BytesMut) -> Result<bool, Problem> {
-        // Token frames first: once a message is committed, what is left of its frames is old news.
+        // Partials first: once a message is committed, what is left of its partials is old.
         self.look_for_partials(out).await?;
         let in_doubt = self.partials.as_ref().is_some_and(|partials| partials.reader.is_in_doubt());
         let page = if in_doubt {

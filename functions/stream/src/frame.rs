@@ -24,7 +24,7 @@ pub(crate) fn committed(out: &mut BytesMut, event: &Event) {
     out.put_slice(format!("id: {}\ndata: {data}\n\n", event.seq).as_bytes());
 }
 
-/// A token frame (R3, R3a).
+/// A partial (R3, R3a).
 pub(crate) fn partial(out: &mut BytesMut, chunk: &PartialChunk) {
     let mut data = json!({ "generationId": chunk.generation, "index": chunk.index, "delta": chunk.text });
     if let Some(dead) = &chunk.dead {

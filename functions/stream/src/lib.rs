@@ -1,5 +1,5 @@
 //! The ledger as server-sent events (R2–R6): every committed event once and in order, across any number of reconnects,
-//! and token frames beside them for who asks.
+//! and partials beside them for who asks.
 //!
 //! One query after the cursor is both poll and fetch. What a stream costs is bounded: it ends by itself after its life,
 //! always by a drain frame, and a plain `EventSource` comes back to the next one.
@@ -50,7 +50,7 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// What a Lambda function can afford: it hears of no commit, so it looks.
+    /// What a Lambda function can afford: nothing notifies it of commits, so it polls.
     fn default() -> Self {
         Self {
             life: Duration::from_secs(300),
@@ -112,7 +112,7 @@ async fn open(
     let wanted = Wanted { after, partials, until_settled };
     let feed = Feed::open(streams, looks, at.clone(), &head, wanted, deadline).await?;
     // The body is read after the request's own span has ended.
-    let span = tracing::info_span!("stream", tenant = %at.tenant, session = %at.session);
+    let span = tracing::error_span!("stream", tenant = %at.tenant, session = %at.session);
     let body = stream::unfold(feed, move |mut feed| {
         let next = async move {
             let bytes = feed.next().await?;

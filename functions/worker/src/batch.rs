@@ -81,7 +81,8 @@ pub async fn answer_hint(
 ) -> bool {
     let at = hint.session_key();
     let trace = Trace::continued(hint.traceparent.as_deref());
-    let span = tracing::info_span!("hint", trace = %trace.id(), tenant = %at.tenant, session = %at.session);
+    // At the level of errors: a filter that drops it would drop the fields of every line within.
+    let span = tracing::error_span!("hint", trace = %trace.id(), tenant = %at.tenant, session = %at.session);
     let answer = async {
         match worker.answer_run(&at, deadline, message).await {
             Ok(_) => true,

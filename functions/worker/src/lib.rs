@@ -145,7 +145,7 @@ impl Worker {
                     self.work(
                         at,
                         &claimed,
-                        Equipment { resources, description, session_port: &session_port, known },
+                        AttemptInputs { resources, description, session_port: &session_port, known },
                         told,
                     )
                     .await
@@ -169,10 +169,10 @@ impl Worker {
         &self,
         at: &SessionKey,
         claimed: &Claimed,
-        equipment: Equipment<'_>,
+        inputs: AttemptInputs<'_>,
         told: tokio::sync::watch::Receiver<Signals>,
     ) -> Result<Ended, WorkerError> {
-        let Equipment { resources, description, session_port, known } = equipment;
+        let AttemptInputs { resources, description, session_port, known } = inputs;
         let run = self.context(claimed, description.as_ref(), &resources);
         let tools = WithAgents(&*resources.tools);
         let policies = tools.specs().into_iter().map(|spec| (spec.name, spec.policy)).collect();
@@ -262,7 +262,7 @@ impl Tools for WithAgents<'_> {
 }
 
 /// What an attempt works with, and its session port.
-struct Equipment<'a> {
+struct AttemptInputs<'a> {
     resources: AttemptResources,
     description: Option<SessionDescription>,
     session_port: &'a LedgerSessionPort,

@@ -14,15 +14,15 @@ pub(crate) enum StartError {
     Listen { port: u16, source: std::io::Error },
     #[error("{0:?} is not KEY=SCOPES")]
     Key(String),
-    #[error("a key could not be written")]
+    #[error("an API key could not be written")]
     WriteKey(#[source] StoreError),
-    #[error("what was left behind could not be looked for")]
+    #[error("the due runs could not be looked up")]
     Recover(#[source] LedgerError),
-    #[error("the model could not be chosen")]
+    #[error("the model's configuration cannot be used")]
     Model(#[from] keel_models::BadProviderConfig),
     #[error("the secrets could not be opened")]
     Secrets(#[source] std::io::Error),
-    #[error("the caller of plugins could not be made")]
+    #[error("the client for plugins could not be made")]
     Plugins(#[source] reqwest::Error),
     #[error("the server ended")]
     Serve(#[source] std::io::Error),

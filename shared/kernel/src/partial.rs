@@ -1,4 +1,4 @@
-//! Token frames of a generation on their way to readers (R3), and what a reader may show of them (R3a).
+//! Partials: chunks of a generation's text on their way to readers (R3), and which of them a reader may show (R3a).
 //!
 //! The partial text of a generation is a prefix of its final text, or the reader is told that the generation died. An
 //! owner that was killed cannot say so; the ledger shows it, and [`PartialReader`] says it on its behalf.
@@ -32,7 +32,7 @@ pub enum Chunk {
     Hole,
 }
 
-/// Where a reader is among the token frames.
+/// Where a reader is among the partials.
 #[derive(Debug, Default)]
 pub struct PartialReader {
     /// The generation being read.

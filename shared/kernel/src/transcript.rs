@@ -22,7 +22,7 @@ pub enum Entry<'a> {
     Assistant(&'a Event),
     /// A tool's result.
     ToolResult(&'a Event),
-    /// A call that never got a result and was talked past: providers insist on one, so the context says so.
+    /// A call that later messages superseded before it had a result. Providers insist on one, so the context says so.
     Orphan(&'a ToolCall),
 }
 

@@ -66,7 +66,7 @@ pub mod attr {
     pub const BUDGET: &str = "budget";
     /// Head: the parent session.
     pub const PARENT: &str = "parent";
-    /// Head: present while the parent has not heard of an end.
+    /// Head: present while the parent was not told of an end.
     pub const TELLS: &str = "tells";
     /// Head: present while a compaction is asked for.
     pub const COMPACT: &str = "compact";

@@ -100,7 +100,7 @@ pub fn due_shard_name(shard: u8) -> String {
     format!("due#{shard:02}")
 }
 
-/// The sort key of a chunk of token frames: by epoch, by generation, by place.
+/// The sort key of a chunk of partials: by epoch, by generation, by place.
 pub fn partial_sk(chunk: &PartialChunk) -> String {
     format!("{:010}#{}#{:06}", chunk.epoch.0, chunk.generation, chunk.index)
 }

@@ -1,4 +1,4 @@
-//! How a stream hears of a commit without asking (R6). Within one process a commit wakes its session's readers; across
+//! How a stream is notified of a commit without polling (R6). Within one process a commit wakes its session's readers; across
 //! functions nothing does, and polling, the backstop everywhere, is the only clock.
 
 use parking_lot::Mutex;
@@ -17,19 +17,14 @@ type Senders = Mutex<HashMap<SessionKey, watch::Sender<()>>>;
 pub struct CommitNotifier(Option<Arc<Senders>>);
 
 impl CommitNotifier {
-    /// Nobody hears anything: readers poll.
+    /// Nobody is notified: readers poll.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Readers in this process hear of this process's commits.
+    /// Readers in this process are notified of this process's commits.
     pub fn in_process() -> Self {
         Self(Some(Arc::default()))
-    }
-
-    /// Whether readers hear of commits, so that they need not look often.
-    pub fn are_heard(&self) -> bool {
-        self.0.is_some()
     }
 
     /// Tells a session's readers that there is something to read.
@@ -53,7 +48,7 @@ impl CommitNotifier {
     }
 }
 
-/// One reader's ear.
+/// One reader's subscription to a session's commits.
 #[derive(Debug)]
 pub struct CommitSubscription(Option<watch::Receiver<()>>);
 

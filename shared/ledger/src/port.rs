@@ -98,11 +98,11 @@ pub struct DuePlace {
     pub due: Millis,
 }
 
-/// Token frames of a session, in the order of their sort keys, each with its own.
+/// Partials of a session, in the order of their sort keys, each with its own.
 pub type PartialPage = Vec<(String, PartialChunk)>;
 
 /// What the ledger needs of a store: strongly or eventually read rows of a session, one guarded write, the index of due
-/// sessions, and token frames.
+/// sessions, and partials.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The session's head; `None`: there is no such session. An eventual one may be a moment old: good enough to write

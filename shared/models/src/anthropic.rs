@@ -66,7 +66,11 @@ impl Anthropic {
                 json!([{ "type": "text", "text": system, "cache_control": { "type": "ephemeral" } }]);
         }
         if !request.tools.is_empty() {
-            let tool = |tool: &keel_agent::tool::ToolSpec| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters });
+            let tool = |tool: &keel_agent::tool::ToolSpec| {
+                json!({
+                    "name": tool.name, "description": tool.description, "input_schema": tool.parameters,
+                })
+            };
             body["tools"] = request.tools.iter().map(tool).collect();
         }
         body

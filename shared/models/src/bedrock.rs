@@ -91,7 +91,10 @@ impl Provider for Bedrock {
                     yield Delta::Done(answer(failure.what));
                     return;
                 };
-                tracing::info!(provider = NAME, pause_ms = pause.as_millis(), why = %failure, "a request to a model failed and is sent again after a pause");
+                tracing::info!(
+                    provider = NAME, pause_ms = pause.as_millis(), why = %failure,
+                    "a request to a model failed and is sent again after a pause"
+                );
                 tokio::time::sleep(pause).await;
             }
         }

@@ -161,7 +161,10 @@ impl<W: Wire> Provider for Http<W> {
                     yield Delta::Done(answer(failure.what));
                     return;
                 };
-                tracing::info!(provider = wire.name(), pause_ms = pause.as_millis(), why = %failure, "a request to a model failed and is sent again after a pause");
+                tracing::info!(
+                    provider = wire.name(), pause_ms = pause.as_millis(), why = %failure,
+                    "a request to a model failed and is sent again after a pause"
+                );
                 tokio::time::sleep(pause).await;
             }
         }

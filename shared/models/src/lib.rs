@@ -2,7 +2,7 @@
 //! many others speak them. With the feature `bedrock`, Amazon Bedrock.
 //!
 //! A failure is a last message, never a panic. What may pass (overload, a limit, a lost connection) is tried again while
-//! nothing has been heard of the answer yet; once a reader may have seen text, a failure ends the generation (R3a) and the
+//! nothing of the answer has arrived yet; once a reader may have seen text, a failure ends the generation (R3a) and the
 //! attempt budget decides.
 //!
 //! ```

@@ -36,9 +36,12 @@ pub async fn inputs() -> Vec<Input> {
             let started = Instant::now();
             w.input(at, &format!("r{n}")).await;
             micros.push(started.elapsed().as_secs_f64() * 1e6);
-            let told = w.tables.meter().take();
-            assert!(n == 0 || *units == (told.write, told.read), "an input costs what the one before did");
-            *units = (told.write, told.read);
+            let measured = w.tables.meter().take();
+            assert!(
+                n == 0 || *units == (measured.write, measured.read),
+                "an input costs what the one before did"
+            );
+            *units = (measured.write, measured.read);
         }
     }
     let line = |(_, events, micros, units)| Input { events, units, micros: Sample::new(micros).median() };

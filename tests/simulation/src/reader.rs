@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 use crate::rng::Rng;
 use crate::world::{KEY, Process, World};
 
-/// A token frame: its index, its text, whether it was the last one of a dead generation.
+/// A partial: its index, its text, whether it was the last one of a dead generation.
 pub(crate) type Chunk = (u64, String, bool);
 
 /// What a reader saw, over all its streams.
@@ -27,7 +27,7 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     /// Committed frames: their ids and their data.
     pub(crate) events: Vec<(u64, String)>,
-    /// Token frames by generation, of each stream apart.
+    /// Partials by generation, of each stream apart.
     pub(crate) partials: Vec<(String, Vec<Chunk>)>,
 }
 

@@ -28,7 +28,7 @@ pub struct Tables {
     pub events: String,
     /// Heads, sessions, API keys.
     pub state: String,
-    /// Token frames on their way to streams.
+    /// Partials on their way to streams.
     pub partials: String,
 }
 

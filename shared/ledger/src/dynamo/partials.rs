@@ -1,4 +1,4 @@
-//! Token frames on their way to streams (R3). They are no events: nothing is rebuilt from them, and they expire.
+//! Partials on their way to streams (R3). They are no events: nothing is rebuilt from them, and they expire.
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use keel_kernel::Millis;
