@@ -17,7 +17,7 @@ use keel_embedded::{Embedded, client_over};
 pub(super) enum Fault {
     /// It never arrives.
     LostRequest,
-    /// It is carried out, and nobody hears of it.
+    /// It is carried out, and nobody is told.
     LostAnswer,
     /// It is refused at the door with this code.
     Throttled(&'static str),
