@@ -52,7 +52,8 @@ pub(crate) fn nothing_runs_unasked(history: &History, rested: &[Rested]) {
 
 /// H2: what a person was told counts is what stands in the decision, and nobody else was told so.
 pub(crate) fn decided_once(history: &History, rested: &[Rested]) {
-    for said in history.records().answered.clone() {
+    let answered = history.records().answered.clone();
+    for said in answered {
         let decisions = rested.iter().flat_map(|session| &session.decisions);
         let given = decisions.filter(|decision| decision.id == said.id).find_map(|one| one.given.as_ref());
         if given.is_none_or(|given| given.by != said.by || given.verdict != said.verdict) {
