@@ -97,6 +97,22 @@ impl History {
         Ok(())
     }
 
+    /// V2: the ids of all calls that its messages asked for, failed messages' too.
+    pub fn call_ids(&self) -> impl Iterator<Item = &DedupeKey> {
+        fn calls(facts: &Facts) -> &[ToolCall] {
+            match facts {
+                Facts::Assistant(message) => &message.calls,
+                Facts::User(_)
+                | Facts::Tool(_)
+                | Facts::Compaction(_)
+                | Facts::Finished(_)
+                | Facts::External(_)
+                | Facts::Reserved => &[],
+            }
+        }
+        self.events.iter().flat_map(|(_, facts)| calls(facts)).map(|call| &call.id)
+    }
+
     /// What the events determine.
     pub fn state(&self) -> &LedgerState {
         &self.state

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use keel_kernel::event::Facts;
+use keel_kernel::transcript::Transcript;
 use keel_kernel::{NewEvent, Refusal, Seq};
 use tokio::time::{Instant, sleep_until};
 
@@ -26,19 +26,31 @@ pub(super) enum Generated {
     Interrupted(Interrupt, PartialAnswer),
 }
 
+/// A request to a model, and the inputs that it presents (A1).
+pub(super) struct Prepared {
+    request: Request,
+    presented: Vec<Seq>,
+}
+
 impl Attempt<'_> {
-    pub(super) async fn generate(&mut self) -> Result<Generated, SessionPortError> {
-        let generation_id = (self.ports.new_id)();
-        let transcript = self.history.transcript(self.run.watermark);
-        let presented = transcript.presented.clone();
-        let request = Request {
-            model: self.run.model.clone(),
-            system: self.run.system.clone(),
-            messages: transcript.entries.iter().map(Message::of).collect(),
-            tools: self.ports.tools.specs(),
-            attempt: self.run.attempt,
-            generation_id: generation_id.clone(),
-        };
+    /// Prepares a request from the transcript that the decision to make it was taken on (D5).
+    pub(super) fn prepare(&self, transcript: &Transcript<'_>) -> Prepared {
+        Prepared {
+            presented: transcript.presented.clone(),
+            request: Request {
+                model: self.run.model.clone(),
+                system: self.run.system.clone(),
+                messages: transcript.entries.iter().map(Message::of).collect(),
+                tools: self.ports.tools.specs(),
+                attempt: self.run.attempt,
+                generation_id: (self.ports.new_id)(),
+            },
+        }
+    }
+
+    pub(super) async fn generate(&mut self, prepared: Prepared) -> Result<Generated, SessionPortError> {
+        let Prepared { request, presented } = prepared;
+        let generation_id = request.generation_id.clone();
         self.tally.turns += 1;
         let mut publisher = PartialPublisher::new(&generation_id);
         let mut answer = match self.stream(request, &mut publisher).await? {
@@ -235,12 +247,10 @@ impl Attempt<'_> {
 
     /// V2: models repeat ids (`call_0`); the session must not.
     fn make_ids_unique(&self, answer: &mut ModelAnswer, generation_id: &str) {
-        let mut used: BTreeSet<String> = BTreeSet::new();
-        for event in self.history.events() {
-            if let Ok(Facts::Assistant(message)) = Facts::read(event.kind, &event.payload) {
-                used.extend(message.calls.into_iter().map(|call| call.id.into()));
-            }
+        if !answer.content.iter().any(|block| matches!(block, Block::ToolCall { .. })) {
+            return;
         }
+        let mut used: BTreeSet<String> = self.history.call_ids().map(ToString::to_string).collect();
         for block in &mut answer.content {
             if let Block::ToolCall { id, .. } = block {
                 let sane: String = id.chars().filter(char::is_ascii_graphic).take(64).collect();

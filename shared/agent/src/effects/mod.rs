@@ -231,14 +231,17 @@ impl Attempt<'_> {
                     CompactionStep::GoOn => None,
                     CompactionStep::Interrupted(interrupt) => Some(interrupt),
                 },
-                Next::Generate => match self.generate().await? {
-                    Generated::Ended(ended) => return Ok(ended),
-                    Generated::GoOn => None,
-                    Generated::Interrupted(Interrupt::Cancel, partial_answer) => {
-                        return self.abort(partial_answer).await;
+                Next::Generate => {
+                    let prepared = self.prepare(&transcript);
+                    match self.generate(prepared).await? {
+                        Generated::Ended(ended) => return Ok(ended),
+                        Generated::GoOn => None,
+                        Generated::Interrupted(Interrupt::Cancel, partial_answer) => {
+                            return self.abort(partial_answer).await;
+                        }
+                        Generated::Interrupted(interrupt, _) => Some(interrupt),
                     }
-                    Generated::Interrupted(interrupt, _) => Some(interrupt),
-                },
+                }
                 Next::Finish => match self.conclude(None, &[]).await? {
                     Concluded::Ended(ended) => return Ok(ended),
                     Concluded::GoesOn => None,
