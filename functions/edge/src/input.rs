@@ -13,13 +13,10 @@ use crate::{Edge, view};
 
 /// C1, I1: what must not come with an edge or external commit, wherever it stands in the body.
 fn no_token_no_other_key(body: &Body, kind: Kind) -> Result<(), Problem> {
-    if body.object().contains_key("lease") {
-        return Err(Refusal::TokenNotAllowed(kind).into());
-    }
-    for given in KeyName::ALL.into_iter().filter(|name| Some(*name) != kind.key_name()) {
-        if body.object().contains_key(given.as_str()) {
-            return Err(Refusal::KeyNotAllowed { kind, given }.into());
-        }
+    let came = |name: &str| body.object().contains_key(name);
+    kind.check_token(came("lease"))?;
+    for given in KeyName::ALL.into_iter().filter(|given| came(given.as_str())) {
+        kind.check_key(given)?;
     }
     Ok(())
 }

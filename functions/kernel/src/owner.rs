@@ -98,9 +98,7 @@ fn read_key(event: &Map<String, Value>, kind: Kind) -> Result<Option<(KeyName, D
     let mut key = None;
     for name in KeyName::ALL {
         let Some(value) = event.get(name.as_str()) else { continue };
-        if kind.key_name() != Some(name) {
-            return Err(Refusal::KeyNotAllowed { kind, given: name });
-        }
+        kind.check_key(name)?;
         let must = "must be 1 to 128 visible ASCII characters";
         let parsed = value.as_str().and_then(|text| DedupeKey::parse(text).ok());
         key = Some((name, parsed.ok_or_else(|| Refusal::invalid("I1", format!("/{name}"), must))?));

@@ -75,7 +75,7 @@ fn check<'a>(commit: &Commit<'a>) -> Result<Vec<Checked<'a>>, Refusal> {
         if event.kind.class() != first {
             return Err(Refusal::KindNotAccepted(event.kind));
         }
-        check_token(event.kind, commit.lease)?;
+        event.kind.check_token(commit.lease.is_some())?;
         check_key(event)?;
         if let Some(key) = &event.key
             && !keys.insert(key)
@@ -89,25 +89,14 @@ fn check<'a>(commit: &Commit<'a>) -> Result<Vec<Checked<'a>>, Refusal> {
     Ok(checked)
 }
 
-/// C1.
-fn check_token(kind: Kind, token: Option<&LeaseToken>) -> Result<(), Refusal> {
-    match (kind.class(), token) {
-        (Class::Owner, Some(_)) | (Class::Edge | Class::External, None) => Ok(()),
-        (Class::Owner, None) => Err(Refusal::TokenRequired(kind)),
-        (Class::Edge | Class::External, Some(_)) => Err(Refusal::TokenNotAllowed(kind)),
-    }
-}
-
 /// I1: the key is the kind's own, or none. An input and a tool result always have theirs.
 fn check_key(event: &NewEvent) -> Result<(), Refusal> {
     match (&event.key, event.kind.key_name()) {
-        (Some((given, _)), expected) if expected != Some(*given) => {
-            Err(Refusal::KeyNotAllowed { kind: event.kind, given: *given })
-        }
+        (Some((given, _)), _) => event.kind.check_key(*given),
         (None, Some(name @ (KeyName::RequestId | KeyName::ToolCallId))) => {
             Err(Refusal::invalid("I1", format!("/{name}"), format!("is required with {}", event.kind)))
         }
-        _ => Ok(()),
+        (None, Some(KeyName::GenerationId) | None) => Ok(()),
     }
 }
 

@@ -36,6 +36,30 @@ impl Kind {
             .find(|kind| kind.as_str() == name)
             .ok_or_else(|| Refusal::UnknownKind(name.chars().take(64).collect()))
     }
+
+    /// C1: whether a lease token came, and had to.
+    ///
+    /// # Errors
+    /// [`Refusal::TokenRequired`] or [`Refusal::TokenNotAllowed`].
+    pub fn check_token(self, came: bool) -> Result<(), Refusal> {
+        match (self.class(), came) {
+            (Class::Owner, true) | (Class::Edge | Class::External, false) => Ok(()),
+            (Class::Owner, false) => Err(Refusal::TokenRequired(self)),
+            (Class::Edge | Class::External, true) => Err(Refusal::TokenNotAllowed(self)),
+        }
+    }
+
+    /// I1: whether the kind takes a key of this name.
+    ///
+    /// # Errors
+    /// [`Refusal::KeyNotAllowed`].
+    pub fn check_key(self, given: KeyName) -> Result<(), Refusal> {
+        if self.key_name() == Some(given) {
+            Ok(())
+        } else {
+            Err(Refusal::KeyNotAllowed { kind: self, given })
+        }
+    }
 }
 
 /// A JSON object that passed the strict reading and the size limit. What it says is not checked yet.
