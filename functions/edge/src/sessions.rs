@@ -9,7 +9,8 @@ use keel_kernel::session::SessionPatch;
 use keel_kernel::{Millis, Session, SessionDescription, SessionId, StateOwner, caps};
 use keel_ledger::SessionKey;
 use keel_settings::{TenantBudget, is_name};
-use keel_web::params::{At, Query, etag, if_match};
+use keel_web::params::{At, Query};
+use keel_web::revision::{etag, if_match};
 use keel_web::{Body, Caller, Problem, cursor};
 use serde_json::{Value, json};
 

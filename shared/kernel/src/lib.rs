@@ -18,6 +18,7 @@ pub mod caps;
 pub mod child;
 pub mod commit;
 pub mod decision;
+pub mod decision_rules;
 pub mod event;
 pub mod head;
 pub mod hex;
@@ -28,6 +29,7 @@ pub mod partial;
 pub mod refusal;
 pub mod run;
 pub mod session;
+pub mod session_rules;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transcript;

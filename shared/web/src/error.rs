@@ -9,8 +9,8 @@ use keel_kernel::{Fault, Refusal};
 use keel_ledger::{LedgerError, StoreError};
 use serde_json::{Map, Value, json};
 
-use crate::params::etag;
 use crate::request;
+use crate::revision::etag;
 
 /// A stable error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,6 +36,7 @@ pub mod decision;
 pub mod error;
 pub mod params;
 pub mod request;
+pub mod revision;
 pub mod service;
 pub mod telemetry;
 

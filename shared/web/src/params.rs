@@ -104,18 +104,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
     }
 }
 
-/// A revision as the `ETag` and `If-Match` headers have it.
-pub fn etag(revision: u64) -> String {
-    format!("\"{revision}\"")
-}
-
-/// The revisions that an `If-Match` header names; `None`: any. What is no revision of ours matches none.
-pub fn if_match(header: &str) -> Option<Vec<u64>> {
-    let tags = header.trim();
-    let revision = |tag: &str| tag.trim().strip_prefix('"')?.strip_suffix('"')?.parse().ok();
-    (tags != "*").then(|| tags.split(',').filter_map(revision).collect())
-}
-
 /// I1: the request id that the body, other places of the request (each with its name) and the `Idempotency-Key` header
 /// agree on.
 pub fn request_id(

@@ -1,6 +1,7 @@
 //! H2: decisions, opened by an owner and answered by a person.
 
-use keel_kernel::decision::{self, Decision, DecisionAnswer};
+use keel_kernel::decision::{Decision, DecisionAnswer};
+use keel_kernel::decision_rules;
 use keel_kernel::event::ToolCall;
 use keel_kernel::{Head, LeaseToken, Millis, NewEvent, SideRow};
 
@@ -24,7 +25,7 @@ impl Ledger {
         let name = Decision::id_of(&at.session, &call.id);
         let decide = |(head, existing): &(Head, Option<Decision>), now: Millis, _: &[NewEvent]| {
             let about = (&at.session, call);
-            let opened = decision::open(head, existing.as_ref(), token, about, (now, for_ms))?;
+            let opened = decision_rules::open(head, existing.as_ref(), token, about, (now, for_ms))?;
             Ok(opened.map_or(Step::Done(()), Step::Write))
         };
         // Who opens it has just looked, and found none.
@@ -46,7 +47,7 @@ impl Ledger {
     ) -> Result<(Decision, bool), LedgerError> {
         let id = self.commit_id();
         let decide = |(head, found): &(Head, Option<Decision>), now: Millis, _: &[NewEvent]| {
-            let answered = decision::answer(head, found.as_ref(), digest, answer, now)?;
+            let answered = decision_rules::answer(head, found.as_ref(), digest, answer, now)?;
             Ok(answered.map_or(Step::Done(()), Step::Write))
         };
         let job = Job::without_events(&id);
@@ -77,7 +78,7 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let id = self.commit_id();
         let decide = |head: &Head, _: Millis, _: &[NewEvent]| {
-            Ok(Step::<std::convert::Infallible>::Write(decision::withdraw(head, decision)))
+            Ok(Step::<std::convert::Infallible>::Write(decision_rules::withdraw(head, decision)))
         };
         self.carry_out(at, (&OfHead, Some(known)), Job::without_events(&id), decide).await.map(drop)
     }

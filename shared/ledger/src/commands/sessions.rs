@@ -6,7 +6,8 @@ use keel_kernel::budget::Budget;
 use keel_kernel::child;
 use keel_kernel::decision::Decision;
 use keel_kernel::event::ToolCall;
-use keel_kernel::session::{self, SessionPatch};
+use keel_kernel::session::SessionPatch;
+use keel_kernel::session_rules;
 use keel_kernel::{DedupeKey, Head, Millis, NewEvent, Payload, Session, SessionDescription, SideRow, run};
 
 use super::engine::{Carried, Job, Step, Wrote};
@@ -27,7 +28,7 @@ impl Ledger {
     ) -> Result<(Session, bool), LedgerError> {
         let id = self.commit_id();
         let decide = |existing: &Option<Session>, _: Millis, _: &[NewEvent]| {
-            let created = session::create(existing.as_ref(), description, budget)?;
+            let created = session_rules::create(existing.as_ref(), description, budget)?;
             Ok(created.map_or(Step::Done(()), Step::Write))
         };
         // Most ids are new, so nothing is read first.
@@ -46,7 +47,7 @@ impl Ledger {
     pub async fn patch(&self, at: &SessionKey, patch: &SessionPatch) -> Result<Session, LedgerError> {
         let id = self.commit_id();
         let decide = |session: &Session, now: Millis, _: &[NewEvent]| {
-            session::patch(session, now, patch).map(Step::<std::convert::Infallible>::Write)
+            session_rules::patch(session, now, patch).map(Step::<std::convert::Infallible>::Write)
         };
         match self.carry_out(at, (&OfSession, None), Job::without_events(&id), decide).await? {
             Carried::Wrote(Wrote { head, rows, .. }) => {
