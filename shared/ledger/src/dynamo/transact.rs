@@ -2,19 +2,18 @@
 
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity};
 use keel_kernel::Obstacles;
 
 use super::Dynamo;
-use super::convert::{SdkItem, read_item, sdk_item, sdk_key};
+use super::convert::{SdkItem, read_item, sdk_key};
 use super::plan::{Rendered, filled, returned, transaction};
 use crate::items;
-use crate::plan::{Action, Plan, Role, Write};
+use crate::plan::{Action, Plan, Role, Table, Write};
 use crate::port::{StoreError, Written};
-use crate::value::Value;
+use crate::value::{Key, Value};
 
 const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
 
@@ -77,10 +76,16 @@ fn is_key(item: &crate::value::Item) -> bool {
 }
 
 impl Dynamo {
-    /// A single item needs no transaction, and costs half.
+    /// A change of a single item needs no transaction, and costs half.
     pub(super) async fn send(&self, plan: Plan, token: &str) -> Result<Written, StoreError> {
         match <[Write; 1]>::try_from(plan.writes) {
-            Ok([only]) => self.send_one(only).await,
+            Ok([only]) => match only.action {
+                Action::Update { .. } => self.update_one(only).await,
+                Action::Delete if only.conditions.is_empty() => self.delete_one(only.table, only.key).await,
+                Action::Put(_) | Action::Delete | Action::Check => {
+                    self.transact(Plan { writes: vec![only] }, token).await
+                }
+            },
             Err(writes) if writes.is_empty() => Ok(Written::Committed),
             Err(writes) => self.transact(Plan { writes }, token).await,
         }
@@ -120,87 +125,44 @@ impl Dynamo {
         }
     }
 
-    async fn send_one(&self, write: Write) -> Result<Written, StoreError> {
-        let role = write.role;
-        let table = self.tables.name(write.table).to_owned();
+    async fn update_one(&self, write: Write) -> Result<Written, StoreError> {
         let Rendered { update, condition, names, values } = Rendered::of(&write);
-        let (names, values) = (filled(names), filled(values));
-        let lost = |item: Option<&SdkItem>| {
-            let mut found = Obstacles::default();
-            obstacle(&mut found, role, item)?;
-            Ok(Written::Lost(found))
-        };
-        match write.action {
+        let sent = self
+            .client
+            .update_item()
+            .table_name(self.tables.name(write.table))
+            .set_key(Some(sdk_key(write.key)))
             // A renewal in the same millisecond changes nothing, and must still be refused to who is not the owner (C2).
-            Action::Update { .. } | Action::Check => {
-                let sent = self
-                    .client
-                    .update_item()
-                    .table_name(table)
-                    .set_key(Some(sdk_key(write.key)))
-                    .set_update_expression(update)
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(values)
-                    .set_return_values_on_condition_check_failure(returned(role))
-                    .return_consumed_capacity(TOTAL)
-                    .send()
-                    .await;
-                self.meter.wrote("UpdateItem", sent.as_ref().ok().and_then(|d| units(d.consumed_capacity())));
-                match sent {
-                    Ok(_) => Ok(Written::Committed),
-                    Err(error) => match error.as_service_error() {
-                        Some(UpdateItemError::ConditionalCheckFailedException(failed)) => lost(failed.item()),
-                        Some(UpdateItemError::TransactionConflictException(_)) => Ok(Written::Conflict),
-                        _ => Err(failure("UpdateItem", error)),
-                    },
-                }
+            .set_update_expression(update)
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(filled(names))
+            .set_expression_attribute_values(filled(values))
+            .set_return_values_on_condition_check_failure(returned(write.role))
+            .return_consumed_capacity(TOTAL)
+            .send()
+            .await;
+        self.meter.wrote("UpdateItem", sent.as_ref().ok().and_then(|done| units(done.consumed_capacity())));
+        let Err(error) = sent else { return Ok(Written::Committed) };
+        match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                let mut found = Obstacles::default();
+                obstacle(&mut found, write.role, failed.item())?;
+                Ok(Written::Lost(found))
             }
-            Action::Put(item) => {
-                let sent = self
-                    .client
-                    .put_item()
-                    .table_name(table)
-                    .set_item(Some(sdk_item(item)))
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(values)
-                    .set_return_values_on_condition_check_failure(returned(role))
-                    .return_consumed_capacity(TOTAL)
-                    .send()
-                    .await;
-                self.meter.wrote("PutItem", sent.as_ref().ok().and_then(|d| units(d.consumed_capacity())));
-                match sent {
-                    Ok(_) => Ok(Written::Committed),
-                    Err(error) => match error.as_service_error() {
-                        Some(PutItemError::ConditionalCheckFailedException(failed)) => lost(failed.item()),
-                        Some(PutItemError::TransactionConflictException(_)) => Ok(Written::Conflict),
-                        _ => Err(failure("PutItem", error)),
-                    },
-                }
-            }
-            Action::Delete => {
-                let sent = self
-                    .client
-                    .delete_item()
-                    .table_name(table)
-                    .set_key(Some(sdk_key(write.key)))
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(values)
-                    .return_consumed_capacity(TOTAL)
-                    .send()
-                    .await;
-                self.meter.wrote("DeleteItem", sent.as_ref().ok().and_then(|d| units(d.consumed_capacity())));
-                match sent {
-                    Ok(_) => Ok(Written::Committed),
-                    Err(error) => match error.as_service_error() {
-                        Some(DeleteItemError::ConditionalCheckFailedException(failed)) => lost(failed.item()),
-                        Some(DeleteItemError::TransactionConflictException(_)) => Ok(Written::Conflict),
-                        _ => Err(failure("DeleteItem", error)),
-                    },
-                }
-            }
+            Some(UpdateItemError::TransactionConflictException(_)) => Ok(Written::Conflict),
+            _ => Err(failure("UpdateItem", error)),
+        }
+    }
+
+    async fn delete_one(&self, table: Table, key: Key) -> Result<Written, StoreError> {
+        let delete =
+            self.client.delete_item().table_name(self.tables.name(table)).set_key(Some(sdk_key(key)));
+        let sent = delete.return_consumed_capacity(TOTAL).send().await;
+        self.meter.wrote("DeleteItem", sent.as_ref().ok().and_then(|done| units(done.consumed_capacity())));
+        let Err(error) = sent else { return Ok(Written::Committed) };
+        match error.as_service_error() {
+            Some(DeleteItemError::TransactionConflictException(_)) => Ok(Written::Conflict),
+            _ => Err(failure("DeleteItem", error)),
         }
     }
 }
