@@ -144,6 +144,15 @@ fn the_providers_secret_is_read_by_the_worker_alone_and_nobody_reads_what_they_w
     assert!(text(&template["Parameters"]["ProviderSecretArn"]["AllowedPattern"]).contains("[^*?]"));
 }
 
+/// H2: a transaction that opens or answers a decision may have nothing to change in the head, and checks it.
+#[test]
+fn h2_who_opens_and_answers_decisions_may_check_the_head() {
+    let template = template();
+    let checks = |(_, role): &(&str, &Value)| may(role, "State.Arn").contains("dynamodb:ConditionCheckItem");
+    let names: BTreeSet<&str> = roles(&template).into_iter().filter(checks).map(|(name, _)| name).collect();
+    assert_eq!(names, BTreeSet::from(["Edge", "Worker"]));
+}
+
 #[test]
 fn the_stream_reads_only() {
     let template = template();
