@@ -1,4 +1,8 @@
-//! H2, H3: a person's decision about a tool call: opened, answered once, withdrawn.
+//! Decisions (H2, H3): whether a tool call may run is asked (a decision is opened), answered by a person once, or no longer
+//! asked (withdrawn).
+//!
+//! A decision is a row beside the head. Each rule here returns a transition that writes this row under a condition of its
+//! own, together with what changes in the head.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,42 +14,42 @@ use crate::refusal::Refusal;
 use crate::transition::{Guard, SideRow, Transition};
 use crate::{hex, run};
 
-/// What was said.
+/// What a person answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "answer")]
 pub enum Verdict {
-    /// Run it.
+    /// Run the call.
     Allow,
-    /// Do not run it.
+    /// Do not run the call.
     Deny,
-    /// Run it with these arguments instead.
+    /// Run the call with a person's arguments instead of the model's.
     Edit {
-        /// An object.
+        /// The person's arguments, a JSON object.
         arguments: Value,
     },
 }
 
-/// An answer: what, who, when.
+/// A person's answer to a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionAnswer {
-    /// What was said.
+    /// Whether the call may run.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Why, for the model to read where the call is denied.
+    /// Why. The model reads it where the call is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// The credential that said it.
+    /// Who gave the answer: the id of an API key; `keel` where a cancelled run denies its calls.
     pub by: String,
-    /// When, in milliseconds since 1970.
+    /// When it was given, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// A call that waits for a person, or has been answered.
+/// The question whether a tool call may run, and the answer once there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
-    /// `<session>.<digest of the call's id>`: the same call is the same decision, whoever opens it.
+    /// `<session>.<digest of the call's id>`: a call has one decision, whoever opens it.
     pub id: String,
     /// The session.
     pub session_id: SessionId,
@@ -53,42 +57,42 @@ pub struct Decision {
     pub tool_call_id: DedupeKey,
     /// The tool.
     pub tool_name: String,
-    /// What the model wants to pass.
+    /// The model's arguments.
     pub arguments: Value,
-    /// SHA-256 of the canonical arguments, in hex: what an answer is checked against.
+    /// SHA-256 of the canonical arguments, in hex. An answer must name it.
     pub digest: String,
     /// When it was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// From when on it counts as denied, in milliseconds since 1970.
+    /// From this moment on it counts as denied, in milliseconds since 1970.
     pub expires_ms: u64,
     /// The answer, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<DecisionAnswer>,
 }
 
-/// Where a decision stands.
+/// What has become of a decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DecisionState<'a> {
-    /// Nobody has said anything, and there is time until then.
+    /// Nobody has answered it. It expires at this moment.
     Open(Millis),
     /// It was answered in time.
     Answered(&'a DecisionAnswer),
-    /// Nobody said anything in time: it counts as denied.
+    /// Nobody answered it in time: it counts as denied.
     Expired,
 }
 
 impl Decision {
-    /// The decision's name, for a session's call.
+    /// The id of the decision about a session's call.
     pub fn id_of(session: &SessionId, call: &DedupeKey) -> String {
         format!("{session}.{}", hex::sha256(call.as_str().as_bytes(), 10))
     }
 
-    /// The session that a decision's name names.
+    /// The session that a decision's id names; `None`: the text is no decision's id.
     pub fn session_of(id: &str) -> Option<SessionId> {
         id.split_once('.').and_then(|(session, _)| SessionId::parse(session).ok())
     }
 
-    /// Opens a decision about a call.
+    /// A decision about a call, opened at `now` and open for `for_ms` milliseconds.
     pub fn open(session: &SessionId, call: &ToolCall, now: Millis, for_ms: u64) -> Decision {
         Decision {
             id: Self::id_of(session, &call.id),
@@ -103,7 +107,7 @@ impl Decision {
         }
     }
 
-    /// Where it stands. An answer counts whenever it was given, since it was taken in time.
+    /// What has become of it at `now`. Only an answer that came in time was taken, so one that is there always counts.
     pub fn state(&self, now: Millis) -> DecisionState<'_> {
         match &self.given {
             Some(answer) => DecisionState::Answered(answer),
@@ -112,10 +116,12 @@ impl Decision {
         }
     }
 
-    /// H2: takes an answer about the arguments with this digest. `Ok(None)`: the same was said before.
+    /// H2: the decision with this answer, which is about the arguments with this digest. `Ok(None)`: it has the same
+    /// answer already.
     ///
     /// # Errors
-    /// Another answer was given, the time is over, or the arguments are other ones.
+    /// [`Refusal::DecisionDiffers`]: the call has other arguments. [`Refusal::DecisionTaken`]: it has another answer.
+    /// [`Refusal::DecisionExpired`]: it is too late.
     pub fn answered(&self, digest: &str, answer: DecisionAnswer) -> Result<Option<Decision>, Refusal> {
         if digest != self.digest {
             return Err(Refusal::DecisionDiffers);
@@ -129,7 +135,7 @@ impl Decision {
     }
 }
 
-/// H2: opens a decision about a call, for this long. `Ok(None)`: it was opened before.
+/// H2: opens a decision about a call of `session`, for `for_ms` milliseconds from `now`. `Ok(None)`: it was opened before.
 ///
 /// # Errors
 /// [`Refusal::Fenced`], [`Refusal::SessionClosed`], or [`Refusal::UnknownToolCall`] where the call has its result.
@@ -148,17 +154,17 @@ pub fn open(
     if existing.is_some() {
         return Ok(None);
     }
-    // A close or a takeover in this moment must not leave behind a decision that nobody will look at.
+    // A close or a takeover at the same moment must not leave behind a decision that nobody will look at.
     let guards = vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch)];
     let decision = Decision::open(session, call, now, for_ms);
     Ok(Some(Transition::of_rows(head, guards, vec![SideRow::OpenDecision(decision)])))
 }
 
-/// H1, H2: takes an answer about the arguments with this digest, and wakes the run that waits for it in the same write.
-/// `Ok(None)`: the same was said before.
+/// H1, H2: answers a decision and, in the same write, makes the run that waits for it pending. The answer is about the
+/// arguments with this digest. `Ok(None)`: the decision has the same answer already.
 ///
 /// # Errors
-/// [`Refusal::SessionClosed`], [`Refusal::NotFound`], or why the answer does not count.
+/// [`Refusal::SessionClosed`], [`Refusal::NotFound`] where there is no such decision, and those of [`Decision::answered`].
 pub fn answer(
     head: &Head,
     decision: Option<&Decision>,
@@ -170,7 +176,8 @@ pub fn answer(
     let Some(answered) = decision.ok_or(Refusal::NotFound)?.answered(digest, answer.clone())? else {
         return Ok(None);
     };
-    // Where no run is live, one that begins in this moment may have looked before the answer was there.
+    // Where no run is live, one may begin before this is written and look before the answer is there. So the run row is
+    // checked all the same.
     let guards = || vec![Guard::Open, Guard::Run(head.run.clone())];
     let mut transition =
         run::nudge(head, now).unwrap_or_else(|| Transition::of_rows(head, guards(), Vec::new()));
@@ -178,12 +185,13 @@ pub fn answer(
     Ok(Some(transition))
 }
 
-/// H2: takes a decision that nobody answered in time off the tenant's list.
+/// H2: takes a decision that nobody answered in time off the tenant's list of open ones. Its own row stays as it is.
 pub fn withdraw(head: &Head, decision: &Decision) -> Transition {
     Transition::of_rows(head, Vec::new(), vec![SideRow::WithdrawDecision(decision.clone())])
 }
 
-/// SHA-256 of arguments in canonical form, in hex. Arguments that are no object stand in one of their own.
+/// SHA-256 of a call's arguments, in hex: of the canonical form of `{"arguments": …}`, or, where the arguments are no valid
+/// payload, of their text as it is.
 pub fn digest_of(arguments: &Value) -> String {
     let wrapped = serde_json::json!({ "arguments": arguments });
     match Payload::from_value(&wrapped) {

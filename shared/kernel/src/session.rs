@@ -1,6 +1,6 @@
-//! A session as its creator described it, and the rules of making and changing one.
+//! A session as its creator described it, and the rules for making a session (I8) and changing it.
 //!
-//! The description is a row of its own beside the head, so that a commit does not pay for it.
+//! The description is a row of its own beside the head, so that no commit pays for its size.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,11 @@ use crate::refusal::Refusal;
 use crate::run;
 use crate::transition::{SideRow, Transition};
 
-/// The descriptive row of a session.
+/// A session's description: the row beside its head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionDescription {
-    /// The session.
+    /// The session's id.
     pub session_id: SessionId,
     /// What people call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,25 +32,26 @@ pub struct SessionDescription {
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
     /// Whose loop answers it.
     pub state_owner: StateOwner,
-    /// External: which backend.
+    /// Of an external session: its backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// External: the backend's name for it.
+    /// Of an external session: the backend's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_ref: Option<String>,
     /// The plugins whose tools it may use; absent: all of the tenant's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugins: Option<Vec<String>>,
-    /// Of a child: whose.
+    /// Of a child session: where it comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_of: Option<ChildOf>,
-    /// Attempts that each run may spend.
+    /// Attempts that each run of it may have.
     pub max_attempts: u32,
     /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
-    /// +1 at every change of this row: its ETag.
+    /// 1 when it was created, +1 at every change of this row. Clients see it as the ETag.
     pub revision: u64,
-    /// SHA-256 of what it was created from: the same session id with the same body is the same call again.
+    /// SHA-256 of the body that it was created from, in hex: the same id with the same body is the same creation again
+    /// (I8).
     pub digest: String,
 }
 
@@ -64,7 +65,7 @@ pub struct ChildOf {
     pub root: SessionId,
     /// The parent's call that it answers.
     pub tool_call_id: DedupeKey,
-    /// How far from the top: 1 for a child of a session that is none.
+    /// How many levels below the top: 1 for a child of a session that is itself no child.
     pub depth: u32,
 }
 
@@ -94,13 +95,13 @@ impl SessionDescription {
         Millis(self.created_ms)
     }
 
-    /// How far from the top it is: 0 for a session that is no child.
+    /// How many levels below the top it is: 0 for a session that is no child.
     pub fn depth(&self) -> u32 {
         self.child_of.as_ref().map_or(0, |of| of.depth)
     }
 
-    /// Whether the same call made both: of the same body, for the same parent's call.
-    fn is_of_the_same_call(&self, other: &SessionDescription) -> bool {
+    /// Whether both are of the same creation: from the same body and, of a child, for the same call of the same parent.
+    fn is_of_the_same_creation(&self, other: &SessionDescription) -> bool {
         self.digest == other.digest && self.child_of == other.child_of
     }
 }
@@ -114,17 +115,17 @@ pub struct Session {
     pub head: Head,
 }
 
-/// I8: makes a session where none has its id. `Ok(None)`: the same call made it before.
+/// I8: makes a session where none has its id. `Ok(None)`: the same creation made it before.
 ///
 /// # Errors
-/// [`Refusal::SessionExists`]: another call made a session with this id.
+/// [`Refusal::SessionExists`]: the id is that of a session that another creation made.
 pub fn create(
     existing: Option<&Session>,
     description: &SessionDescription,
     budget: Budget,
 ) -> Result<Option<Transition>, Refusal> {
     if let Some(existing) = existing {
-        let same = existing.description.is_of_the_same_call(description);
+        let same = existing.description.is_of_the_same_creation(description);
         return if same { Ok(None) } else { Err(Refusal::SessionExists) };
     }
     let head = Head {
@@ -135,7 +136,7 @@ pub fn create(
     Ok(Some(Transition::of_rows(&head, Vec::new(), vec![SideRow::NewSession(description.clone())])))
 }
 
-/// What a client may change of a session. The outer `None`: it stays as it is; the inner one: it goes.
+/// What a client may change of a session. A field that is `None` stays as it is; `Some(None)` removes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionPatch {
     /// The title.
@@ -150,11 +151,12 @@ pub struct SessionPatch {
     pub plugins: Option<Option<Vec<String>>>,
     /// H5: the budget.
     pub budget: Option<Budget>,
-    /// The revisions that the client wants to change; `None`: whichever there is.
+    /// Change it only at one of these revisions; `None`: at any.
     pub only_at: Option<Vec<u64>>,
 }
 
-/// Changes a session's description and, where the patch names one, its budget: in one write (H5).
+/// Changes a session's description and, where the patch names one, its budget (H5), both in one write. The revision grows
+/// by 1.
 ///
 /// # Errors
 /// [`Refusal::RevisionDiffers`] where `only_at` names other revisions, [`Refusal::SessionClosed`] for a budget of a closed

@@ -1,4 +1,5 @@
-//! What a model would see: a projection of the ledger (L5), and with it the inputs that the next request presents (A1).
+//! The context: what a request would show to the model. It is a projection of the ledger (L5), and names the inputs that
+//! the next request presents (A1).
 //!
 //! Order in the context is not order in the ledger. An input stands where it was first answered: right before the
 //! completed message that names it. Tool results stand behind their message, in the order of its calls. Failed messages
@@ -22,11 +23,12 @@ pub enum Entry<'a> {
     Assistant(&'a Event),
     /// A tool's result.
     ToolResult(&'a Event),
-    /// A call that later messages superseded before it had a result. Providers insist on one, so the context says so.
+    /// A superseded call: a later answer came before its result. Providers insist on a result, so the context shows an
+    /// error.
     Orphan(&'a ToolCall),
 }
 
-/// A call waiting for its tool.
+/// A call of the latest answer without a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenCall<'a> {
     /// The call.
@@ -40,7 +42,7 @@ pub struct OpenCall<'a> {
 pub enum LeftOut {
     /// A3: a failed message.
     Failed,
-    /// D2, D3: an input whose time has not come.
+    /// D2, D3: an input that enters the context later.
     Waiting,
     /// Summarised by a compaction.
     Compacted,
@@ -128,8 +130,8 @@ impl History {
         newer.into_iter().any(|seq| !presented.contains(seq) && self.is_guide(*seq))
     }
 
-    /// The inputs a request prepared now presents (D2, D3): those the run was given, and of the guides that came since
-    /// the oldest one alone.
+    /// The inputs that a request prepared now presents (D2, D3): those up to the watermark, and the oldest of the guides
+    /// that came since.
     fn admitted(&self, watermark: Option<Seq>) -> BTreeSet<Seq> {
         let mut admitted: BTreeSet<Seq> =
             self.state.unanswered.iter().copied().filter(|seq| Some(*seq) <= watermark).collect();

@@ -32,7 +32,7 @@ pub struct AssistantMessage {
     pub input_seqs: Option<Vec<Seq>>,
     /// The tool calls, in the order of the message.
     pub calls: Vec<ToolCall>,
-    /// H5: what its request took.
+    /// H5: what its request cost.
     pub spent: Spent,
 }
 
