@@ -1,10 +1,10 @@
-//! What a session may spend (H5).
+//! Budgets (H5): the most tokens and the most money that a session, or a tenant in a month, may spend.
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::Spent;
 
-/// The most that may be spent.
+/// The most that may be spent. A limit that is `None` is never reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Tokens, read and written.
@@ -16,7 +16,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether this much is all there was, or more.
+    /// Whether `spent` has reached one of the limits: a limit of 10 is reached at 10.
     pub fn is_reached(self, spent: Spent) -> bool {
         self.tokens.is_some_and(|most| spent.tokens >= most)
             || self.micros.is_some_and(|most| spent.micros >= most)

@@ -22,11 +22,12 @@ pub const CALLS_PER_MESSAGE: usize = 32;
 /// Open tool calls of a session, so that the head stays small: every commit pays for its size.
 pub const OPEN_CALLS: usize = 64;
 
-/// Unanswered inputs of a session, for the same reason. Past it an input is refused for the time being.
+/// Unanswered inputs of a session, for the same reason. Past it an input is refused until
+/// an answer makes room.
 pub const UNANSWERED: usize = 256;
 
-/// How often one run may be handed over (S5) before a hand-over counts as a failed attempt: a loop that feeds itself
-/// must end.
+/// How often one run may be handed over (S5) before a hand-over counts as an attempt: no run may hand itself over for
+/// ever.
 pub const HANDOVERS: u32 = 1_000;
 
 /// Attempts of a run when its session names no number.
@@ -38,22 +39,22 @@ pub const ATTEMPTS_MAX: u32 = 20;
 /// How long a run may be pending before the sweep sends its hint again, in milliseconds.
 pub const PENDING_GRACE_MS: u64 = 30_000;
 
-/// How deep children may have children (H4): 1 is a child of a session that is none.
+/// How many levels of child sessions there may be (H4). A child of a session that is itself no child is at level 1.
 pub const CHILD_DEPTH: u32 = 3;
 
 /// Children of one session, so that closing it reaches all of them in one page.
 pub const CHILDREN: usize = 64;
 
-/// A child's task, in bytes.
+/// A child's task, in bytes of UTF-8.
 pub const TASK_BYTES: usize = 64 * 1024;
 
-/// A session's title, in bytes.
+/// A session's title, in bytes of UTF-8.
 pub const TITLE_BYTES: usize = 256;
 
-/// The name of a session's model, in bytes.
+/// The name of a session's model, in bytes of UTF-8.
 pub const MODEL_BYTES: usize = 128;
 
-/// A session's system prompt, in bytes.
+/// A session's system prompt, in bytes of UTF-8.
 pub const SYSTEM_BYTES: usize = 64 * 1024;
 
 /// Rows beside the head that one transition writes, well under a transaction's 100 actions.

@@ -1,4 +1,6 @@
-//! H4: child sessions. A call that begins a child names it, so whoever holds the parent's run finds the same child.
+//! Child sessions (H4): which calls may begin one, what it inherits and may spend (H5), and what has become of it.
+//!
+//! A child's id is derived from its parent and the call. So every owner of the parent's run finds the same child.
 
 use serde_json::Value;
 
@@ -10,20 +12,20 @@ use crate::hex;
 use crate::ids::{Millis, Seq, SessionId};
 use crate::session::{ChildOf, SessionDescription};
 
-/// The dedupe key of the input that tells a child its task: told twice, it is the same input (I3).
+/// The dedupe key of the input that gives a child its task. Sent twice, it is the same input (I3).
 pub const TASK_KEY: &str = "task";
 
-/// The child that a parent's call begins.
+/// The id of the child that a parent's call begins: `sub-` and 24 hex digits.
 ///
 /// # Panics
-/// Never: hex digits are a session id.
+/// Never: `sub-` and hex digits are a valid session id.
 pub fn id_of(parent: &SessionId, call: &ToolCall) -> SessionId {
     let name = format!("{parent}#{}", call.id);
     let hex = hex::sha256(name.as_bytes(), 12);
     SessionId::parse(format!("sub-{hex}")).expect("hex digits")
 }
 
-/// Why a call begins no child. The model is told.
+/// Why a call begins no child. The model reads it as the call's error result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoChild {
     /// The arguments name no task.
@@ -32,25 +34,28 @@ pub enum NoChild {
     /// The task is too long.
     #[error("a task has at most {} bytes", caps::TASK_BYTES)]
     TaskTooLong,
-    /// Children may not have children for ever.
+    /// The session is at the deepest level that a child may be at.
     #[error("agents may be {} deep, and this is one", caps::CHILD_DEPTH)]
     TooDeep,
-    /// The session has as many as it may.
+    /// The session has as many children as it may have.
     #[error("a session may have {} agents", caps::CHILDREN)]
     TooMany,
 }
 
-/// The task of a call, where it names one that may be given.
+/// The task that a call's arguments name.
+///
+/// # Errors
+/// [`NoChild::NoTask`] or [`NoChild::TaskTooLong`].
 pub fn task(arguments: &Value) -> Result<&str, NoChild> {
     let task = arguments.get("task").and_then(Value::as_str).filter(|task| !task.trim().is_empty());
     let task = task.ok_or(NoChild::NoTask)?;
     if task.len() > caps::TASK_BYTES { Err(NoChild::TaskTooLong) } else { Ok(task) }
 }
 
-/// Whether a session of this depth, with so many children, may begin another by this call.
+/// Whether a call may begin a child of a session that is `depth` levels below the top and has `children` children.
 ///
 /// # Errors
-/// What the model is told instead.
+/// Why it may not.
 pub fn may_begin(depth: u32, children: usize, call: &ToolCall) -> Result<(), NoChild> {
     task(&call.arguments)?;
     if depth >= caps::CHILD_DEPTH {
@@ -62,7 +67,10 @@ pub fn may_begin(depth: u32, children: usize, call: &ToolCall) -> Result<(), NoC
     Ok(())
 }
 
-/// The description of the child that a call begins: what the call says, and what it inherits.
+/// The description of the child that a call begins, made at `now`. `own` is the parent's description, if it has one.
+///
+/// Title, model and system prompt are those in the call's arguments; a text that is too long is left out. The plugins,
+/// and the model where the call names none, are the parent's.
 pub fn describe(
     parent: &SessionId,
     own: Option<&SessionDescription>,
@@ -100,32 +108,33 @@ pub fn share(parent: &Head) -> Budget {
     }
 }
 
-/// H5: the budget that a child which spent its share gets when its parent has more since; `None`: it goes on as it is.
+/// H5: a new budget for a child that has used up its share, where its parent now has more left. `None`: the child keeps
+/// the budget it has.
 pub fn larger_share(child: &Head, parent: &Head) -> Option<Budget> {
     let share = share(parent);
     (child.is_spent() && !share.is_reached(child.ledger.spent)).then_some(share)
 }
 
-/// Whether the parent still wants the child: its call has no result, and it is open. A cancel or a close of the parent
-/// that came while the child was being made has not seen it (H4).
+/// Whether the parent still wants the child: it is open, and the call has no result. To be asked again once the child is
+/// made: a cancel or a close of the parent that came meanwhile did not find the child (H4).
 pub fn is_wanted(parent: &Head, call: &ToolCall) -> bool {
     !parent.closed && parent.ledger.open_calls.contains(&call.id)
 }
 
-/// Where a child stands.
+/// What has become of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildState {
-    /// It was made, and not told its task yet.
+    /// It was made, and the input with its task is not committed yet.
     Untold,
-    /// Its run goes on.
+    /// Its run is not over.
     Live,
     /// Its last answer is at this position.
     Answered(Seq),
-    /// It ended without an answer; why.
+    /// It ended without an answer, for this reason.
     Failed(&'static str),
 }
 
-/// Where a child stands, by its head.
+/// What has become of a child, by its head.
 pub fn state(child: &Head) -> ChildState {
     match (child.run.status, child.run.reason) {
         (RunStatus::Idle, _) if child.closed => ChildState::Failed("it was closed"),

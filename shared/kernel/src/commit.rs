@@ -1,6 +1,7 @@
 //! What a commit does to a session, decided in one place (C, I1, V, D4).
 //!
-//! [`decide`] is given the head as it was last seen. Its [`Transition`] says what to write and under which [`Guard`]s.
+//! [`decide`] is given the head as it was last seen. Its [`Transition`] says what to write and under which [`Guard`]s, so a
+//! head that is out of date makes the write fail and never makes it wrong.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +24,12 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// What is appended before D4, and what a retry is compared with: the payload, an input's key in it. The digest is
-    /// of what was sent, so a degraded guide still matches its retry (I5).
+    /// The payload as it is appended, before D4 changes it, and the digest that a retry is compared with. An input's
+    /// payload has its key in it. The digest is of what was sent, so a guide that was degraded to `queue` still matches
+    /// its retry (I5).
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`], where the key makes the payload too large.
     pub fn sent(&self) -> Result<(Payload, String), Refusal> {
         let payload = match (&self.key, self.kind) {
             (Some((name, key)), Kind::UserMessage) => {
@@ -40,7 +45,7 @@ impl NewEvent {
 /// Events to commit together: all or nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Commit<'a> {
-    /// The commit's own name, new for each commit and kept when it is sent again.
+    /// The commit's id: new for each commit, the same when it is sent again (I6).
     pub id: &'a CommitId,
     /// C1: required for owner kinds, an error with any other.
     pub lease: Option<&'a LeaseToken>,
@@ -50,7 +55,7 @@ pub struct Commit<'a> {
     pub events: &'a [NewEvent],
 }
 
-/// An event whose class, key and payload were checked: all that can be said without the head.
+/// An event that passed every check that needs no head: its class, key and payload.
 struct Checked<'a> {
     event: &'a NewEvent,
     facts: Facts,
@@ -100,7 +105,7 @@ fn check_key(event: &NewEvent) -> Result<(), Refusal> {
     }
 }
 
-/// A key that also stands in the payload is the same there (V1, V3).
+/// A key that also stands in the payload must be the same there (V1, V3).
 fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> {
     let Some((name, key)) = &event.key else { return Ok(()) };
     let in_payload = match facts {
@@ -118,11 +123,11 @@ fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> 
     }
 }
 
-/// Decides a commit against a head.
+/// Decides a commit against a head: the transition that appends its events.
 ///
 /// # Errors
-/// Refusals that [`Refusal::depends_on_state`] may only mean that this very commit was carried out before: look its keys
-/// up before answering with one (I6).
+/// The rule that the commit breaks. Where [`Refusal::depends_on_state`], this very commit may have been carried out before
+/// and its answer lost: look its keys up before you answer with the refusal (I6).
 pub fn decide(head: &Head, now: Millis, commit: &Commit<'_>) -> Result<Transition, Refusal> {
     let checked = check(commit)?;
     head.check_open()?;
@@ -192,7 +197,7 @@ fn append(
             }
         }
         Facts::Tool(result) => {
-            // V3: an open call of a committed message, or no call at all.
+            // V3: a result is for an open call of a committed message.
             if !next.head.ledger.open_calls.contains(&result.tool_call_id) {
                 return Err(Refusal::UnknownToolCall(result.tool_call_id.to_string()));
             }
@@ -219,7 +224,7 @@ fn append(
     Ok(())
 }
 
-/// A1, V2: what a message says it saw is unanswered input, and its call ids are new.
+/// A1, V2: the inputs that a message names are unanswered, and its call ids are new.
 fn check_answer(next: &Transition, message: &AssistantMessage) -> Result<(), Refusal> {
     let ledger = &next.head.ledger;
     if let Some(seq) = message.input_seqs.iter().flatten().find(|seq| !ledger.unanswered.contains(seq)) {
@@ -228,7 +233,8 @@ fn check_answer(next: &Transition, message: &AssistantMessage) -> Result<(), Ref
     if message.failed {
         return Ok(()); // its calls are never made
     }
-    // The head knows the open calls; the store is asked about those that have a result; this commit may have made both.
+    // The head knows the open calls. The store is asked about calls that have a result (`new_calls`). Both may also be in
+    // this very commit.
     let results = next.keys.iter().filter(|claim| claim.name == KeyName::ToolCallId).map(|claim| &claim.key);
     let used: BTreeSet<&DedupeKey> = ledger.open_calls.iter().chain(&next.new_calls).chain(results).collect();
     if let Some(call) = message.calls.iter().find(|call| used.contains(&call.id)) {

@@ -8,42 +8,42 @@ use crate::hex;
 use crate::ids::{DedupeKey, Millis, SessionId};
 use crate::refusal::Refusal;
 
-/// What was said.
+/// What a person answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "answer")]
 pub enum Verdict {
-    /// Run it.
+    /// Run the call.
     Allow,
-    /// Do not run it.
+    /// Do not run the call.
     Deny,
-    /// Run it with these arguments instead.
+    /// Run the call with a person's arguments instead of the model's.
     Edit {
-        /// An object.
+        /// The person's arguments, a JSON object.
         arguments: Value,
     },
 }
 
-/// An answer: what, who, when.
+/// A person's answer to a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionAnswer {
-    /// What was said.
+    /// Whether the call may run.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Why, for the model to read where the call is denied.
+    /// Why. The model reads it where the call is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// The credential that said it.
+    /// Who gave the answer: the id of an API key; `keel` where a cancelled run denies its calls.
     pub by: String,
-    /// When, in milliseconds since 1970.
+    /// When it was given, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// A call that waits for a person, or has been answered.
+/// The question whether a tool call may run, and the answer once there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
-    /// `<session>.<digest of the call's id>`: the same call is the same decision, whoever opens it.
+    /// `<session>.<digest of the call's id>`: a call has one decision, whoever opens it.
     pub id: String,
     /// The session.
     pub session_id: SessionId,
@@ -51,42 +51,42 @@ pub struct Decision {
     pub tool_call_id: DedupeKey,
     /// The tool.
     pub tool_name: String,
-    /// What the model wants to pass.
+    /// The model's arguments.
     pub arguments: Value,
-    /// SHA-256 of the canonical arguments, in hex: what an answer is checked against.
+    /// SHA-256 of the canonical arguments, in hex. An answer must name it.
     pub digest: String,
     /// When it was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// From when on it counts as denied, in milliseconds since 1970.
+    /// From this moment on it counts as denied, in milliseconds since 1970.
     pub expires_ms: u64,
     /// The answer, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<DecisionAnswer>,
 }
 
-/// Where a decision stands.
+/// What has become of a decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DecisionState<'a> {
-    /// Nobody has said anything, and there is time until then.
+    /// Nobody has answered it. It expires at this moment.
     Open(Millis),
     /// It was answered in time.
     Answered(&'a DecisionAnswer),
-    /// Nobody said anything in time: it counts as denied.
+    /// Nobody answered it in time: it counts as denied.
     Expired,
 }
 
 impl Decision {
-    /// The decision's name, for a session's call.
+    /// The id of the decision about a session's call.
     pub fn id_of(session: &SessionId, call: &DedupeKey) -> String {
         format!("{session}.{}", hex::sha256(call.as_str().as_bytes(), 10))
     }
 
-    /// The session that a decision's name names.
+    /// The session that a decision's id names; `None`: the text is no decision's id.
     pub fn session_of(id: &str) -> Option<SessionId> {
         id.split_once('.').and_then(|(session, _)| SessionId::parse(session).ok())
     }
 
-    /// Opens a decision about a call.
+    /// A decision about a call, opened at `now` and open for `for_ms` milliseconds.
     pub fn open(session: &SessionId, call: &ToolCall, now: Millis, for_ms: u64) -> Decision {
         Decision {
             id: Self::id_of(session, &call.id),
@@ -101,7 +101,7 @@ impl Decision {
         }
     }
 
-    /// Where it stands. An answer counts whenever it was given, since it was taken in time.
+    /// What has become of it at `now`. Only an answer that came in time was taken, so one that is there always counts.
     pub fn state(&self, now: Millis) -> DecisionState<'_> {
         match &self.given {
             Some(answer) => DecisionState::Answered(answer),
@@ -110,10 +110,12 @@ impl Decision {
         }
     }
 
-    /// H2: takes an answer about the arguments with this digest. `Ok(None)`: the same was said before.
+    /// H2: the decision with this answer, which is about the arguments with this digest. `Ok(None)`: it has the same
+    /// answer already.
     ///
     /// # Errors
-    /// Another answer was given, the time is over, or the arguments are other ones.
+    /// [`Refusal::DecisionDiffers`]: the call has other arguments. [`Refusal::DecisionTaken`]: it has another answer.
+    /// [`Refusal::DecisionExpired`]: it is too late.
     pub fn answered(&self, digest: &str, answer: DecisionAnswer) -> Result<Option<Decision>, Refusal> {
         if digest != self.digest {
             return Err(Refusal::DecisionDiffers);
@@ -127,7 +129,8 @@ impl Decision {
     }
 }
 
-/// SHA-256 of arguments in canonical form, in hex. Arguments that are no object stand in one of their own.
+/// SHA-256 of a call's arguments, in hex: of the canonical form of `{"arguments": …}`, or, where the arguments are no valid
+/// payload, of their text as it is.
 pub fn digest_of(arguments: &Value) -> String {
     let wrapped = serde_json::json!({ "arguments": arguments });
     match Payload::from_value(&wrapped) {

@@ -1,4 +1,7 @@
-//! H2: how decisions are opened, answered and withdrawn, as transitions of their session.
+//! H2: how decisions are opened, answered and withdrawn.
+//!
+//! A decision is a row beside the head. Each rule here returns a transition that writes this row under a condition of its
+//! own, together with what changes in the head.
 
 use crate::decision::{Decision, DecisionAnswer};
 use crate::event::ToolCall;
@@ -8,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::run;
 use crate::transition::{Guard, SideRow, Transition};
 
-/// H2: opens a decision about a call, for this long. `Ok(None)`: it was opened before.
+/// H2: opens a decision about a call of `session`, for `for_ms` milliseconds from `now`. `Ok(None)`: it was opened before.
 ///
 /// # Errors
 /// [`Refusal::Fenced`], [`Refusal::SessionClosed`], or [`Refusal::UnknownToolCall`] where the call has its result.
@@ -27,17 +30,17 @@ pub fn open(
     if existing.is_some() {
         return Ok(None);
     }
-    // A close or a takeover in this moment must not leave behind a decision that nobody will look at.
+    // A close or a takeover at the same moment must not leave behind a decision that nobody will look at.
     let guards = vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch)];
     let decision = Decision::open(session, call, now, for_ms);
     Ok(Some(Transition::of_rows(head, guards, vec![SideRow::OpenDecision(decision)])))
 }
 
-/// H1, H2: takes an answer about the arguments with this digest, and wakes the run that waits for it in the same write.
-/// `Ok(None)`: the same was said before.
+/// H1, H2: answers a decision and, in the same write, makes the run that waits for it pending. The answer is about the
+/// arguments with this digest. `Ok(None)`: the decision has the same answer already.
 ///
 /// # Errors
-/// [`Refusal::SessionClosed`], [`Refusal::NotFound`], or why the answer does not count.
+/// [`Refusal::SessionClosed`], [`Refusal::NotFound`] where there is no such decision, and those of [`Decision::answered`].
 pub fn answer(
     head: &Head,
     decision: Option<&Decision>,
@@ -49,7 +52,8 @@ pub fn answer(
     let Some(answered) = decision.ok_or(Refusal::NotFound)?.answered(digest, answer.clone())? else {
         return Ok(None);
     };
-    // Where no run is live, one that begins in this moment may have looked before the answer was there.
+    // Where no run is live, one may begin before this is written and look before the answer is there. So the run row is
+    // checked all the same.
     let guards = || vec![Guard::Open, Guard::Run(head.run.clone())];
     let mut transition =
         run::nudge(head, now).unwrap_or_else(|| Transition::of_rows(head, guards(), Vec::new()));
@@ -57,7 +61,7 @@ pub fn answer(
     Ok(Some(transition))
 }
 
-/// H2: takes a decision that nobody answered in time off the tenant's list.
+/// H2: takes a decision that nobody answered in time off the tenant's list of open ones. Its own row stays as it is.
 pub fn withdraw(head: &Head, decision: &Decision) -> Transition {
     Transition::of_rows(head, Vec::new(), vec![SideRow::WithdrawDecision(decision.clone())])
 }

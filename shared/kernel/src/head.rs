@@ -1,7 +1,7 @@
-//! A session's row: what the next decision needs, so that nothing else is read for it.
+//! A session's head: all that most rules need to know of a session, so that one read is enough to decide.
 //!
 //! The part that the ledger determines is [`LedgerState`]; folding the ledger's events gives it again (L5). The rest
-//! (the lease, the run row) is what the ledger does not hold: who works, and how often they tried.
+//! (the lease, the run) is what the ledger does not hold: who works on the session, and how many attempts there were.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub struct LedgerState {
     pub last_answer: Seq,
     /// K2: the newest compaction, if there is one.
     pub compacted: Option<Compacted>,
-    /// H5: what every answer and summary took.
+    /// H5: what all answers and summaries cost together.
     pub spent: Spent,
 }
 
@@ -77,9 +77,9 @@ impl LedgerState {
             }
             Facts::Compaction(compaction) => {
                 self.spent.add(compaction.spent);
-                // One that names what is not there yet keeps nothing back from a reader: it counts for nothing.
+                // A compaction that names an event which is not there yet has no effect.
                 if let Some(first_kept) = compaction.first_kept.filter(|first| *first <= event.seq) {
-                    // K1: the last answer is kept, for its calls may want their results yet.
+                    // K1: the last answer is kept, for its calls may still need their results.
                     let first_kept = if self.last_answer == Seq::ZERO {
                         first_kept
                     } else {
@@ -111,13 +111,16 @@ impl LedgerState {
         self.spent.add(message.spent);
     }
 
-    /// K2: what of the ledger a context can still show: these events, and everything from the returned position on.
+    /// K2: the events that a context can still show: those at these positions, and all from the returned position on.
     pub fn shown(&self) -> (&BTreeSet<Seq>, Seq) {
         static NOTHING: BTreeSet<Seq> = BTreeSet::new();
         self.compacted.as_ref().map_or((&NOTHING, Seq(1)), |kept| (&kept.waiting, kept.first_kept))
     }
 
     /// L5: the state rebuilt from a ledger's events, which start at seq 1.
+    ///
+    /// # Errors
+    /// A payload does not pass the rules it was committed under: the table was changed from outside.
     pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Self, Refusal> {
         let mut state = Self::default();
         for event in events {
@@ -132,9 +135,9 @@ impl LedgerState {
 pub struct Lease {
     /// The process.
     pub owner: OwnerId,
-    /// The claim that made the lease: a claim whose answer was lost finds itself by it.
+    /// The id of the claim that made the lease. A claim whose answer was lost recognises itself by it (I6).
     pub claim: CommitId,
-    /// When others may claim. It gives liveness only: safety is the epoch's (C2).
+    /// From when on others may claim. It only lets work go on; what makes writes safe is the epoch (C2).
     pub until: Millis,
 }
 
@@ -154,11 +157,11 @@ pub enum RunStatus {
     /// There was no run yet.
     #[default]
     Idle,
-    /// Waiting for an owner.
+    /// An owner may claim it, at `not_before` at the earliest.
     Pending,
     /// An attempt has the lease.
     Running,
-    /// H1: something outside must happen first. Nobody has the lease, and nothing is spent.
+    /// H1: something outside must happen first. Nobody has the lease, and no attempt counts.
     Waiting,
     /// The last run answered everything it was given.
     Done,
@@ -236,7 +239,7 @@ impl WaitReason {
     }
 }
 
-/// How the last settle ended: its owner may ask again and gets the same answer (I6).
+/// What the last settle did. An owner that settles again gets the same result (I6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastSettle {
     /// The epoch that settled.
@@ -245,7 +248,7 @@ pub struct LastSettle {
     pub status: RunStatus,
 }
 
-/// The run row (A5: it survives every takeover).
+/// A session's run, as the head has it. It survives every takeover (A5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// What it is doing.
@@ -254,7 +257,8 @@ pub struct Run {
     pub attempts: u32,
     /// How often it was handed over.
     pub handovers: u32,
-    /// A claim before this moment is too early (backoff). Of a waiting run: when it is looked at whatever happens; 0: never.
+    /// The earliest moment of the next claim (backoff). Of a waiting run: from when on it may be claimed although nothing
+    /// happened; 0: the wait has no end.
     pub not_before: Millis,
     /// A4: the last seq when the run was first claimed. Inputs up to it are this run's; `None`: not claimed yet.
     pub watermark: Option<Seq>,
@@ -266,7 +270,8 @@ pub struct Run {
     pub waits: Option<WaitReason>,
     /// H1: how often something happened that it might wait for. An owner that parks it has seen all of them.
     pub nudges: u64,
-    /// K3: a compaction was asked for after the attempt at work had begun, so a run of its own makes it.
+    /// K3: a compaction was asked for after the current attempt had begun, so the next attempt makes it, in a run of its
+    /// own if need be.
     pub compact_next: bool,
     /// How the last settle ended.
     pub settled: Option<LastSettle>,
@@ -280,18 +285,18 @@ impl Run {
     }
 }
 
-/// A session's row.
+/// A session's head: its current state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
     /// Whose loop answers it.
     pub state_owner: StateOwner,
     /// C6: it takes no more commits.
     pub closed: bool,
-    /// The attempt budget of each run.
+    /// Attempts that each run may have.
     pub max_attempts: u32,
     /// What the ledger determines.
     pub ledger: LedgerState,
-    /// The run row.
+    /// The current run, or the last one.
     pub run: Run,
     /// The newest epoch claimed.
     pub epoch: Epoch,
@@ -303,7 +308,7 @@ pub struct Head {
     pub budget: Budget,
     /// H4: the session whose run this one works for.
     pub parent: Option<SessionId>,
-    /// H4: a run ended, and the parent was not told yet.
+    /// H4: a run ended, and the parent was not nudged about it yet.
     pub tells_parent: bool,
     /// K3: somebody asked for a compaction.
     pub compact: bool,
@@ -313,7 +318,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// A new session's row.
+    /// A new session's head.
     pub fn new(state_owner: StateOwner, max_attempts: u32) -> Head {
         Head {
             state_owner,
@@ -332,17 +337,20 @@ impl Head {
         }
     }
 
-    /// A2, A3: something waits for a model: an input, or a turn.
+    /// A2, A3: a model must be asked: an input is unanswered, or a turn is owed.
     pub fn is_owed(&self) -> bool {
         self.ledger.owed_turn || !self.ledger.unanswered.is_empty()
     }
 
-    /// S: input that this run was not given when it was first claimed.
+    /// S: there is unanswered input above the run's watermark.
     pub fn newer_input(&self) -> bool {
         self.ledger.unanswered.last().copied() > self.run.watermark
     }
 
     /// C2: the token is the current lease's.
+    ///
+    /// # Errors
+    /// [`Refusal::Fenced`].
     pub fn check_lease(&self, token: &LeaseToken) -> Result<(), Refusal> {
         let current = self.lease.as_ref().is_some_and(|lease| lease.owner == token.owner);
         if current && token.epoch == self.epoch {
@@ -352,12 +360,18 @@ impl Head {
         }
     }
 
-    /// C6.
+    /// C6: the session is open.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionClosed`].
     pub fn check_open(&self) -> Result<(), Refusal> {
         if self.closed { Err(Refusal::SessionClosed) } else { Ok(()) }
     }
 
-    /// C4: the session is one of ours.
+    /// C4: the session is native.
+    ///
+    /// # Errors
+    /// [`Refusal::ExternalSession`].
     pub fn check_native(&self) -> Result<(), Refusal> {
         match self.state_owner {
             StateOwner::Native => Ok(()),
@@ -365,13 +379,13 @@ impl Head {
         }
     }
 
-    /// Makes a run that nobody has claimed, due for the sweep soon.
+    /// Begins a new run: pending, and due for the sweep after the grace period.
     pub(crate) fn start_run(&mut self, now: Millis) {
         self.run = Run { nudges: self.run.nudges, ..Run::fresh(self.run.settled.clone()) };
         self.due = Some(now.plus(crate::caps::PENDING_GRACE_MS));
     }
 
-    /// H1: what a run waited for has happened: it waits for an owner now.
+    /// H1: makes a waiting run pending: something that it waited for has happened.
     pub(crate) fn resume(&mut self, now: Millis) {
         self.run.status = RunStatus::Pending;
         self.run.waits = None;
@@ -379,14 +393,14 @@ impl Head {
         self.due = Some(now.plus(crate::caps::PENDING_GRACE_MS));
     }
 
-    /// A run has ended: nothing is due, but that the parent be told (H4).
+    /// Ends the run. Nothing is due any more, except to nudge the parent of a child (H4).
     pub(crate) fn end_run(&mut self, now: Millis) {
         self.compact = false;
         self.tells_parent |= self.parent.is_some();
         self.due = self.tells_parent.then_some(now);
     }
 
-    /// H5: nothing may be spent any more.
+    /// H5: the budget is reached.
     pub fn is_spent(&self) -> bool {
         self.budget.is_reached(self.ledger.spent)
     }

@@ -1,4 +1,4 @@
-//! Bytes in hex, and SHA-256 of a text in it.
+//! Bytes as lower-case hex digits, and SHA-256 in that form.
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,7 +8,10 @@ pub fn of(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The first `bytes` bytes (32 at most) of a text's SHA-256, in hex.
+/// The first `bytes` bytes of a text's SHA-256, in hex.
+///
+/// # Panics
+/// If `bytes` is more than 32.
 pub fn sha256(text: &[u8], bytes: usize) -> String {
     of(&Sha256::digest(text)[..bytes])
 }

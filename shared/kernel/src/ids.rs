@@ -1,4 +1,4 @@
-//! Names and numbers that mean something, each checked once, where it comes in.
+//! Ids and numbers with a meaning of their own. Each is checked once, where it comes in; from then on its type says so.
 
 use std::fmt;
 
@@ -74,7 +74,7 @@ text_id! {
     SessionId, is_name, "a session id", "1 to 64 characters of A-Z a-z 0-9 _ -"
 }
 text_id! {
-    /// A dedupe key (I1): what a client or a loop calls one commit, so that it may send it again.
+    /// A dedupe key (I1): a client's, a loop's or a model's name for one event, so that the event may be sent again.
     DedupeKey, is_visible, "a dedupe key", "1 to 128 visible ASCII characters"
 }
 text_id! {
@@ -82,12 +82,16 @@ text_id! {
     OwnerId, is_visible, "an owner", "1 to 128 visible ASCII characters"
 }
 text_id! {
-    /// One commit's own name, made by the caller of the kernel for each commit; the safety of kinds without a key (I6).
+    /// A commit's id, which the caller of the kernel makes for each commit. By it a commit whose answer was lost is found
+    /// again (I6).
     CommitId, is_visible, "a commit id", "1 to 128 visible ASCII characters"
 }
 
 impl DedupeKey {
-    /// I1: the one key that several places of a request name. `Err`: this place names another than an earlier one.
+    /// I1: the one key that several places of a request name; `None`: no place names one.
+    ///
+    /// # Errors
+    /// The first place that names another key than an earlier place.
     pub fn agreed<'a>(
         places: impl IntoIterator<Item = (&'a str, Option<DedupeKey>)>,
     ) -> Result<Option<DedupeKey>, &'a str> {
@@ -125,13 +129,13 @@ impl fmt::Display for Seq {
     }
 }
 
-/// A lease's generation, +1 at every claim. 0: the session was never claimed.
+/// The number of a session's lease, +1 at every claim. 0: the session was never claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// The generation a claim makes.
+    /// The epoch that the next claim makes.
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch(self.0 + 1)

@@ -41,13 +41,16 @@ impl Document {
         Self(Arc::new(Parts { text, value: OnceLock::from(value), digest: OnceLock::new() }))
     }
 
-    /// Reads a document. The fault names the place by JSON pointer.
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// What is wrong, and its place as a JSON pointer.
     pub fn read(text: &str) -> Result<Self, Fault> {
         let text = text.trim_matches([' ', '\t', '\n', '\r']);
         let mut reader = Reader { text: String::with_capacity(text.len()), pointer: Vec::new() };
         match reader.read(text) {
             Ok(value) => Ok(Self::of(reader.text, value)),
-            // What is no JSON at all is told as that, with its line, whatever else is wrong with it.
+            // Text that is no JSON is reported as that, with its line, whatever else is wrong with it.
             Err(fault) => Err(match serde_json::from_str::<&RawValue>(text) {
                 Ok(_) => fault,
                 Err(e) => Fault::new("", format!("not JSON: {}", syntax_error(&e))),
@@ -55,8 +58,8 @@ impl Document {
         }
     }
 
-    /// A document that was read strictly when it was committed, and kept since. It is looked at only as far as to see that
-    /// it still is one object; its value is parsed when somebody needs it.
+    /// A document that was read strictly when it was committed, and kept since. Only one thing is checked: that it still is
+    /// one JSON object. Its value is parsed when somebody needs it.
     ///
     /// # Errors
     /// It is no JSON object: the table was changed from outside.
@@ -102,7 +105,7 @@ impl Document {
     pub fn with_member(&self, member: &str, to: &Value) -> Document {
         let was = self.value().as_object().expect("an object").get(member);
         if was == Some(to) && to.is_string() {
-            return self.clone(); // as most clients send it
+            return self.clone(); // it is there already, as most clients send it
         }
         let Members(mut members) =
             serde_json::from_str(self.text()).expect("the text was read before, as an object");
@@ -112,8 +115,8 @@ impl Document {
             None => members.push((member.to_owned(), &raw)),
         }
         let mut text = String::with_capacity(self.text().len() + raw.get().len() + member.len() + 4);
-        for (at, (name, value)) in members.iter().enumerate() {
-            text.push(if at == 0 { '{' } else { ',' });
+        for (index, (name, value)) in members.iter().enumerate() {
+            text.push(if index == 0 { '{' } else { ',' });
             push_name(&mut text, name);
             text.push_str(value.get());
         }
@@ -194,7 +197,7 @@ impl Reader {
         let mut seen = BTreeSet::new();
         let mut object = serde_json::Map::new();
         self.text.push('{');
-        for (at, (name, value)) in members.into_iter().enumerate() {
+        for (index, (name, value)) in members.into_iter().enumerate() {
             self.enter(name.clone())?;
             if name.contains('\0') {
                 return Err(self.fault("has a NUL in its member name"));
@@ -202,7 +205,7 @@ impl Reader {
             if !seen.insert(name.clone()) {
                 return Err(self.fault("stands twice in its object"));
             }
-            if at > 0 {
+            if index > 0 {
                 self.text.push(',');
             }
             push_name(&mut self.text, &name);
@@ -218,9 +221,9 @@ impl Reader {
         let items: Vec<&RawValue> = serde_json::from_str(raw).map_err(|_| self.fault("not JSON"))?;
         let mut array = Vec::with_capacity(items.len());
         self.text.push('[');
-        for (at, item) in items.into_iter().enumerate() {
-            self.enter(at.to_string())?;
-            if at > 0 {
+        for (index, item) in items.into_iter().enumerate() {
+            self.enter(index.to_string())?;
+            if index > 0 {
                 self.text.push(',');
             }
             array.push(self.read(item.get())?);
@@ -253,9 +256,9 @@ impl Reader {
     }
 }
 
-/// Whether the numeral says what the double does: its shortest spelling, or its value to as many digits as the numeral
-/// has, for many writers print 17. (Where two spellings are equally short and near, writers differ; the canonical form's
-/// choice is taken too.)
+/// Whether a double holds what the numeral says. It does where the numeral is the double's shortest spelling, or the
+/// double's value rounded to as many digits as the numeral has (many writers print 17). Where two spellings are equally
+/// short and equally near, writers differ, so the canonical form's choice is accepted too.
 fn held(raw: &str, double: f64) -> bool {
     let wanted = Decimal::of(raw);
     let Some(digits) = wanted.as_ref().map(|decimal| decimal.digits.len()) else { return false };

@@ -1,4 +1,4 @@
-//! The closed vocabulary (L3): eight kinds, the class of each (C), its key (I1).
+//! The closed vocabulary (L3): eight kinds of event, the class of each (C), and its dedupe key (I1).
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl KeyName {
     /// Every name.
     pub const ALL: [KeyName; 3] = [KeyName::RequestId, KeyName::GenerationId, KeyName::ToolCallId];
 
-    /// The name that reads so.
+    /// The key name with this text, if there is one.
     pub fn parse(name: &str) -> Option<KeyName> {
         KeyName::ALL.into_iter().find(|known| known.as_str() == name)
     }

@@ -21,18 +21,18 @@ pub struct PartialChunk {
     pub dead: Option<String>,
 }
 
-/// What a reader does with a chunk.
+/// What a reader is to do with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
     /// Show it.
     Show,
-    /// Its generation's final text was shown: pass over it.
+    /// Pass over it: its generation's final text was shown.
     Old,
-    /// A chunk before it is missing: stop here and read again later.
+    /// Stop here and read again later: a chunk before it is missing.
     Hole,
 }
 
-/// Where a reader is among the partials.
+/// What a reader remembers of the partials: which chunks it has shown, and which generation may be dead.
 #[derive(Debug, Default)]
 pub struct PartialReader {
     /// The generation being read.
@@ -49,12 +49,12 @@ struct Reading {
     epoch: Epoch,
     generation: String,
     next: u32,
-    /// It was shown, and neither its message nor its death was.
+    /// Some of it was shown, and neither its message nor its end was.
     open: bool,
 }
 
 impl Reading {
-    /// The last chunk of a generation whose owner could not say that it died.
+    /// The last chunk, which says that the generation is dead, since its owner could not. `None` after the first time.
     fn dies(&mut self) -> Option<PartialChunk> {
         std::mem::take(&mut self.open).then(|| PartialChunk {
             epoch: self.epoch,
@@ -67,11 +67,11 @@ impl Reading {
 }
 
 impl PartialReader {
-    /// Takes the next chunk in the order of their sort keys.
+    /// Takes the next chunk. Chunks are to come in the order of their sort keys.
     pub fn take(&mut self, chunk: &PartialChunk) -> Chunk {
         let reading = self.reading.take_if(|reading| reading.generation == chunk.generation);
         let is_next = chunk.index == reading.as_ref().map_or(0, |reading| reading.next);
-        // A hole closes with the next look, or never; only the last chunk of a dead generation may follow one.
+        // A missing chunk comes with the next look, or never. Only the last chunk of a dead generation may follow a hole.
         if !is_next && chunk.dead.is_none() {
             self.reading = reading.or(self.reading.take());
             return Chunk::Hole;
@@ -91,8 +91,8 @@ impl PartialReader {
         if is_news { Chunk::Show } else { Chunk::Old }
     }
 
-    /// Takes a committed event. What was being generated under an earlier epoch, or under a run that the event ends, can
-    /// end no other way now: the chunks to show first say that it died.
+    /// Takes a committed event. A generation of an earlier epoch, or of the attempt that the event ends, can no longer get
+    /// its message, unless this is it. The chunks that say so are returned; they are to be shown before the event.
     pub fn committed(&mut self, event: &Event) -> Vec<PartialChunk> {
         let generation = match event.kind {
             Kind::AssistantMessage => event.payload.get("generationId").and_then(|id| id.as_str()),
@@ -120,13 +120,13 @@ impl PartialReader {
         dead
     }
 
-    /// Whether a generation seems to have died, and only a strong read of the ledger can tell.
+    /// Whether a generation may be dead, and only a strong read of the ledger can tell.
     pub fn is_in_doubt(&self) -> bool {
         self.orphan.as_ref().is_some_and(|orphan| orphan.open)
     }
 
-    /// The ledger as of now was read to its end and does not hold the generation in doubt: its owner is fenced, so nothing
-    /// more of it can come.
+    /// Takes note that a strong read reached the ledger's end and did not find the generation in doubt. Its owner is
+    /// fenced, so nothing more of it can come: the chunk that says so is to be shown.
     pub fn conclude(&mut self) -> Option<PartialChunk> {
         self.orphan.as_mut().and_then(Reading::dies)
     }

@@ -1,5 +1,5 @@
-//! The closed list of reasons to say no. A refusal is an answer, not a failure: nothing was written, and the sender
-//! can read which rule it met and where.
+//! The closed list of reasons why a command is refused. A refusal is an answer, not a failure: nothing was written, and
+//! it says which rule was broken and where.
 
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ impl Fault {
         Self { pointer: pointer.into(), detail: detail.into() }
     }
 
-    /// The same fault seen from a document in which this one is the member `under` (a pointer).
+    /// The same fault in a document that holds this one at the pointer `under`.
     #[must_use]
     pub fn under(self, under: &str) -> Self {
         Self { pointer: format!("{under}{}", self.pointer), detail: self.detail }
@@ -63,10 +63,10 @@ pub enum Refusal {
         /// The key that was passed.
         given: KeyName,
     },
-    /// The session is not there, or belongs to another tenant: alike to the byte (C3).
+    /// The session is not there, or belongs to another tenant: both get the same bytes (C3).
     #[error("there is no such session")]
     NotFound,
-    /// The session id is taken by a session that another call made.
+    /// I8: the session id is taken by a session that another creation made.
     #[error("the session id is taken by a session with another description")]
     SessionExists,
     /// The description has another revision than the client wants to change.
@@ -87,7 +87,7 @@ pub enum Refusal {
     /// C4: the session's state is owned outside.
     #[error("the session's state is owned by an external backend")]
     ExternalSession,
-    /// C: an external event for a session that is ours.
+    /// C: an external event came for a native session.
     #[error("the session is native; it takes no external events")]
     NativeSession,
     /// I5: the key is taken by another payload.
@@ -142,9 +142,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether another state of the session could have answered otherwise. Such a refusal is concluded from a strong read
-    /// alone. It may only mean that the same commit was carried out before and its answer lost, so its keys are looked up
-    /// first (I6).
+    /// Whether the command could have been accepted in another state of the session. Such a refusal is given after a strong
+    /// read alone. It may also mean that this very commit was carried out before and its answer lost, so its keys are
+    /// looked up first (I6).
     pub fn depends_on_state(&self) -> bool {
         match self {
             Refusal::Fenced { .. }

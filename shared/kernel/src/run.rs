@@ -1,4 +1,7 @@
-//! Who may work on a run, and what it becomes: claim, renew, release, settle, and what clients ask of it.
+//! The run: who may work on it (claim, renew, release, park), what it becomes (settle), and what others ask of it (queue,
+//! cancel, nudge, budget, compaction, close).
+//!
+//! Each rule takes the head as it was last seen and returns a transition. `None` means that there is nothing to write.
 
 use std::borrow::Cow;
 
@@ -12,34 +15,37 @@ use crate::ids::{CommitId, Millis, OwnerId, Seq};
 use crate::refusal::Refusal;
 use crate::transition::{Guard, SendHint, SideRow, Transition};
 
-/// How long a claim or a renewal holds, and for whom.
+/// A claim: for whom, and for how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimRequest {
     /// Who claims.
     pub owner: OwnerId,
-    /// The claim's own name, kept when it is sent again.
+    /// The claim's id, the same when it is sent again.
     pub id: CommitId,
     /// The lease's length in milliseconds.
     pub lease_ms: u64,
 }
 
-/// Why a session is not for claiming now. Not an error: hints come twice, late, or for nothing.
+/// Why a session's run cannot be claimed now. This is no error: hints come twice, late, or for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotClaimable {
     /// Nothing is pending.
     NothingPending,
-    /// An attempt holds the lease until then.
+    /// An attempt holds the lease until this moment.
     Held(Millis),
-    /// The next attempt waits until then.
+    /// The next attempt may not begin before this moment.
     TooEarly(Millis),
-    /// H1: something outside must happen first.
+    /// H1: the run waits for something outside.
     Waits,
-    /// C4, C6: external or closed.
+    /// C4, C6: the session is external or closed.
     NotOurs,
 }
 
-/// Whether a session is for claiming now: a pending run, one whose owner's lease has run out, or one that waited long
-/// enough. C4: never an external session, even if its row says pending.
+/// Whether a session's run can be claimed now: it is pending, or its owner's lease has run out, or it waits and the wait
+/// has an end that has passed. C4: never an external session's, even if its head says pending.
+///
+/// # Errors
+/// Why it cannot.
 pub fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
     if head.closed || head.state_owner == StateOwner::External {
         return Err(NotClaimable::NotOurs);
@@ -60,6 +66,9 @@ pub fn claimable(head: &Head, now: Millis) -> Result<(), NotClaimable> {
 }
 
 /// Claims a run: epoch + 1, a new owner, attempt + 1.
+///
+/// # Errors
+/// Why it cannot be claimed.
 pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Transition, NotClaimable> {
     claimable(head, now)?;
     let guards = vec![
@@ -67,7 +76,7 @@ pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Transit
         Guard::Epoch(head.epoch),
         Guard::LeaseUntil(head.lease.as_ref().map(|lease| lease.until)),
         Guard::Run(head.run.clone()),
-        // The watermark is the last seq, so the seq must still be it.
+        // The watermark becomes the last seq, so this seq must still be the last.
         Guard::Seq(head.ledger.seq),
     ];
     let mut next = head.clone();
@@ -79,18 +88,22 @@ pub fn claim(head: &Head, now: Millis, request: &ClaimRequest) -> Result<Transit
     });
     next.run.status = RunStatus::Running;
     next.run.waits = None;
-    next.run.compact_next = false; // this attempt sees that it is asked for
+    next.run.compact_next = false; // this attempt sees the request for a compaction
     next.run.attempts += 1;
     next.run.not_before = Millis(0);
     // A5: set by a run's first claim alone; a takeover keeps it, so queued input waits for the next run (D2).
     next.run.watermark = Some(head.run.watermark.unwrap_or(head.ledger.seq));
-    // A short lease is looked after sooner; an ordinary one leaves the index as it is.
+    // A lease that ends before the sweep's next look brings that look forward. An ordinary lease ends after it and leaves
+    // the index as it is.
     let until = now.plus(request.lease_ms);
     next.due = Some(head.due.map_or(until, |due| due.min(until)));
     Ok(Transition::of_head(next, guards))
 }
 
-/// Keeps a lease.
+/// Extends a lease to `lease_ms` milliseconds from now; it never shortens one.
+///
+/// # Errors
+/// [`Refusal::SessionClosed`], [`Refusal::Fenced`].
 pub fn renew(head: &Head, now: Millis, token: &LeaseToken, lease_ms: u64) -> Result<Transition, Refusal> {
     head.check_open()?;
     head.check_lease(token)?;
@@ -101,9 +114,11 @@ pub fn renew(head: &Head, now: Millis, token: &LeaseToken, lease_ms: u64) -> Res
     Ok(Transition::of_head(next, vec![Guard::Open, Guard::Lease(token.owner.clone(), token.epoch)]))
 }
 
-/// S5: hands a run over. The attempt is given back, and a hint is due at once.
+/// S5: hands a run over. It is pending again, the attempt does not count, and a hint is due at once. `Ok(None)`: this owner
+/// has handed it over already.
 ///
-/// `Ok(None)`: this token has released already.
+/// # Errors
+/// [`Refusal::SessionClosed`], [`Refusal::Fenced`].
 pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<Transition>, Refusal> {
     head.check_open()?;
     if head.lease.is_none() && head.epoch == token.epoch && head.run.status == RunStatus::Pending {
@@ -126,11 +141,14 @@ pub fn release(head: &Head, now: Millis, token: &LeaseToken) -> Result<Option<Tr
     Ok(Some(transition))
 }
 
-/// H1: parks a run that can do nothing before something outside happens. The attempt is given back. `until` is when the
-/// run is looked at even if nothing does.
+/// H1: parks a run that can do nothing before something outside happens. The attempt does not count. From `until` on the
+/// run may be claimed even if nothing happens; `None`: the wait has no end.
 ///
-/// `seen` are the nudges of the head that the owner had read before it looked at what the run waits for. `Ok(None)`: there
-/// was another since, or a cancel; look again.
+/// `seen` is the number of nudges in the head that the owner read before it looked at what the run waits for. `Ok(None)`:
+/// there was another nudge since, or a cancel, so the owner must look again.
+///
+/// # Errors
+/// [`Refusal::SessionClosed`], [`Refusal::Fenced`].
 pub fn park(
     head: &Head,
     token: &LeaseToken,
@@ -158,9 +176,8 @@ pub fn park(
 /// H1: something happened that the run may wait for. A waiting run becomes pending; an owner at work must look again
 /// before it parks.
 ///
-/// A pending run is told as well: who claims it while this is being written might have looked before.
-///
-/// `None`: nobody waits, now or soon.
+/// A pending run is nudged too: an owner may claim it, and look, before this is written. `None`: no run is live, so nothing
+/// waits.
 pub fn nudge(head: &Head, now: Millis) -> Option<Transition> {
     if head.closed || !head.run.status.is_live() {
         return None;
@@ -177,7 +194,11 @@ pub fn nudge(head: &Head, now: Millis) -> Option<Transition> {
     Some(transition)
 }
 
-/// H5: sets what the session may spend. A run that waits looks again where there is some.
+/// H5: sets the session's budget. A waiting run becomes pending where the new budget is not reached. `Ok(None)`: it is the
+/// session's budget already.
+///
+/// # Errors
+/// [`Refusal::SessionClosed`].
 pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Transition>, Refusal> {
     head.check_open()?;
     if head.budget == budget {
@@ -187,12 +208,12 @@ pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Tra
     next.budget = budget;
     let mut hint = None;
     match head.run.status {
-        // Whatever it waits for: a child that spent its share may be among it.
+        // Whatever the run waits for: among it may be a child that has used up its share.
         RunStatus::Waiting if !next.is_spent() => {
             next.resume(now);
             hint = Some(SendHint { after_ms: 0 });
         }
-        RunStatus::Running => next.run.nudges += 1, // it may be about to wait
+        RunStatus::Running => next.run.nudges += 1, // it may be about to park
         _ => {}
     }
     let mut transition = Transition::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
@@ -200,7 +221,11 @@ pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Tra
     Ok(Some(transition))
 }
 
-/// K3: asks for a compaction: by the next attempt of this run, or by a run for nothing else. `Ok(None)`: it is asked for.
+/// K3: asks for a compaction. The next attempt of the live run makes it; where no run is live, one begins for it.
+/// `Ok(None)`: somebody has asked already.
+///
+/// # Errors
+/// [`Refusal::ExternalSession`], [`Refusal::SessionClosed`].
 pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     head.check_native()?;
     head.check_open()?;
@@ -221,7 +246,7 @@ pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Transition>, Re
     Ok(Some(transition))
 }
 
-/// H4: the parent was told of the ends so far. `None`: there is nothing to tell.
+/// H4: records that the parent was nudged about every run that has ended so far. `None`: there is nothing to record.
 pub fn told_parent(head: &Head) -> Option<Transition> {
     if !head.tells_parent {
         return None;
@@ -231,7 +256,7 @@ pub fn told_parent(head: &Head) -> Option<Transition> {
     if !head.run.status.is_live() {
         next.due = None;
     }
-    // A run that ends meanwhile is another end.
+    // A run that ends meanwhile is another end, so the run row must be the same.
     Some(Transition::of_head(next, vec![Guard::Run(head.run.clone())]))
 }
 
@@ -240,19 +265,19 @@ pub fn told_parent(head: &Head) -> Option<Transition> {
 pub enum Outcome {
     /// It did what it was asked.
     Succeeded,
-    /// It could not; if budget is left, the next attempt waits this many milliseconds.
+    /// It could not. If attempts are left, the next one waits for the backoff.
     Failed {
-        /// Milliseconds before the next attempt.
+        /// The least time before the next attempt, in milliseconds.
         backoff_ms: u64,
     },
     /// A client asked it to stop, and it did.
     Cancelled,
 }
 
-/// An attempt's end: the last events with it, all or nothing.
+/// The end of an attempt and its last events, which are written together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settle<'a> {
-    /// The commit's own name.
+    /// The commit's id.
     pub id: &'a CommitId,
     /// Whose attempt.
     pub token: &'a LeaseToken,
@@ -262,23 +287,24 @@ pub struct Settle<'a> {
     pub events: &'a [NewEvent],
 }
 
-/// What settling makes of a run.
+/// What a settle does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settled {
-    /// To be written.
+    /// It settles the attempt by this transition.
     Now(Transition),
-    /// This token settled before, to this status (I6).
+    /// Nothing: the same owner has settled the attempt before, and the run got this status (I6).
     Before(RunStatus),
 }
 
-/// S: the settling table. `newer` is input that this run was not given; `rest` is what it was given and left open.
-fn next_status(outcome: Outcome, budget_left: bool, newer: bool, rest: bool) -> RunStatus {
-    match (outcome, budget_left, newer, rest) {
+/// S: the settling table. `newer`: there is unanswered input above the run's watermark. `rest`: input of the run itself is
+/// unanswered, or a turn is owed.
+fn next_status(outcome: Outcome, attempts_left: bool, newer: bool, rest: bool) -> RunStatus {
+    match (outcome, attempts_left, newer, rest) {
         (Outcome::Cancelled, _, true, _) => RunStatus::Pending, // later input starts the next run
         (Outcome::Cancelled, _, false, _) => RunStatus::Failed,
         (Outcome::Failed { .. }, true, _, _) => RunStatus::Pending,
         (Outcome::Failed { .. }, false, _, _) => RunStatus::Failed,
-        // A success that leaves its own input or turn open is none (A3): it spends the budget like a failure.
+        // An attempt that leaves input of its own run or a turn open has not succeeded (A3): it counts as failed.
         (Outcome::Succeeded, true, _, true) => RunStatus::Pending,
         (Outcome::Succeeded, false, _, true) => RunStatus::Failed,
         (Outcome::Succeeded, _, true, false) => RunStatus::Pending,
@@ -287,6 +313,9 @@ fn next_status(outcome: Outcome, budget_left: bool, newer: bool, rest: bool) -> 
 }
 
 /// Settles an attempt (S1, S3, S4): its last events, the run's new status and the end of its lease in one write.
+///
+/// # Errors
+/// [`Refusal::SessionClosed`], [`Refusal::Fenced`], and those of [`decide`] for its events.
 pub fn settle(head: &Head, now: Millis, settle: &Settle<'_>) -> Result<Settled, Refusal> {
     if let Some(before) = &head.run.settled
         && before.epoch == settle.token.epoch
@@ -330,8 +359,8 @@ fn settle_run(transition: &mut Transition, now: Millis, settle: &Settle<'_>) {
     } else {
         head.newer_input()
     };
-    let budget_left = head.run.attempts < head.max_attempts;
-    let status = match next_status(outcome, budget_left, newer, rest) {
+    let attempts_left = head.run.attempts < head.max_attempts;
+    let status = match next_status(outcome, attempts_left, newer, rest) {
         RunStatus::Done if head.compact && head.run.compact_next => RunStatus::Pending,
         status => status,
     };
@@ -367,7 +396,10 @@ fn settle_run(transition: &mut Transition, now: Millis, settle: &Settle<'_>) {
     }
 }
 
-/// Queues a run where input or a turn is owed. `Ok(None)`: nothing is, or a run is live.
+/// Begins a run where an input is unanswered or a turn is owed. `Ok(None)`: neither is, or a run is live.
+///
+/// # Errors
+/// [`Refusal::ExternalSession`], [`Refusal::SessionClosed`].
 pub fn queue(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     head.check_native()?;
     head.check_open()?;
@@ -382,8 +414,12 @@ pub fn queue(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     Ok(Some(transition))
 }
 
-/// Asks the running attempt to stop, or un-queues a pending run. A waiting run is woken to be aborted. `Ok(None)`: there
-/// is nothing to cancel (any more).
+/// Cancels a run. A running attempt is asked to stop; a pending run fails at once. A waiting run, and a pending one with
+/// open calls, is left to an owner, which ends its calls and children (H4). `Ok(None)`: there is no run to cancel, or its
+/// cancel was asked before.
+///
+/// # Errors
+/// [`Refusal::ExternalSession`], [`Refusal::SessionClosed`].
 pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     head.check_native()?;
     head.check_open()?;
@@ -391,7 +427,7 @@ pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     let mut hint = None;
     match (head.run.status, head.run.cancel) {
         (RunStatus::Running, None) => next.run.cancel = Some(head.ledger.seq),
-        // Its calls want their results, its children an end (H4): an owner sees to both.
+        // Its calls need results, and its children must be cancelled (H4): an owner does both.
         (RunStatus::Pending, None) if !head.ledger.open_calls.is_empty() => {
             next.run.cancel = Some(head.ledger.seq);
         }
@@ -400,7 +436,7 @@ pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
             next.resume(now);
             hint = Some(SendHint { after_ms: 0 });
         }
-        // Asked before, and not claimed since.
+        // It was asked before, and no owner has claimed the run since.
         (RunStatus::Pending, Some(_)) if !head.ledger.open_calls.is_empty() => return Ok(None),
         (RunStatus::Pending, _) => {
             next.run.status = RunStatus::Failed;
@@ -417,11 +453,12 @@ pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
     Ok(Some(transition))
 }
 
-/// C6: closes a session for good; a live run ends with it, and nobody is asked any more for what will not be done (H2).
-/// `decisions` are the session's. `None`: it is closed, and nothing of it is left open.
+/// C6: closes a session for good. A live run fails, and the unanswered ones of `decisions` are withdrawn (H4), as many as
+/// one write takes ([`caps::ROWS_PER_TRANSITION`]). `None`: the session is closed, and none of them is unanswered.
 ///
-/// A decision may be opened between the look at them and this write. Once the session is closed none is opened any more,
-/// so whoever closes looks again until there is nothing to do.
+/// A decision may be opened after `decisions` were read and before this is written. Once the session is closed, none is
+/// opened any more. So whoever closes a session reads its decisions again, leaves out those that it has withdrawn, and
+/// asks again until there is nothing to do.
 pub fn close(head: &Head, now: Millis, decisions: &[Decision]) -> Option<Transition> {
     let open = decisions.iter().filter(|decision| decision.given.is_none());
     let withdrawn = open.take(caps::ROWS_PER_TRANSITION).cloned().map(SideRow::WithdrawDecision).collect();
@@ -449,15 +486,15 @@ pub fn close(head: &Head, now: Millis, decisions: &[Decision]) -> Option<Transit
 pub enum Sweep {
     /// Send a hint: its run is pending, or its lease has run out.
     Hint,
-    /// Nothing yet: it is being worked on, or waits for its backoff, until then.
+    /// Nothing before this moment: an attempt holds the lease, or the next attempt may not begin yet.
     Later(Millis),
-    /// H4: tell its parent that a run ended.
+    /// H4: nudge its parent: a run of this child has ended.
     TellParent,
     /// Nothing.
     Leave,
 }
 
-/// Whether a session needs a hint now. A hint too many costs a failed claim; a hint too few would strand an input.
+/// What the sweep does about a session now. A hint too many costs a failed claim; a hint too few would strand an input.
 pub fn sweep(head: &Head, now: Millis) -> Sweep {
     if head.tells_parent {
         return Sweep::TellParent;

@@ -1,6 +1,6 @@
 //! A session as its creator described it, and what a client may change of that.
 //!
-//! The description is a row of its own beside the head, so that a commit does not pay for it.
+//! The description is a row of its own beside the head, so that no commit pays for its size.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,11 @@ use crate::caps;
 use crate::head::{Head, StateOwner};
 use crate::ids::{DedupeKey, Millis, SessionId};
 
-/// The descriptive row of a session.
+/// A session's description: the row beside its head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionDescription {
-    /// The session.
+    /// The session's id.
     pub session_id: SessionId,
     /// What people call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,25 +29,26 @@ pub struct SessionDescription {
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
     /// Whose loop answers it.
     pub state_owner: StateOwner,
-    /// External: which backend.
+    /// Of an external session: its backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// External: the backend's name for it.
+    /// Of an external session: the backend's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_ref: Option<String>,
     /// The plugins whose tools it may use; absent: all of the tenant's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugins: Option<Vec<String>>,
-    /// Of a child: whose.
+    /// Of a child session: where it comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_of: Option<ChildOf>,
-    /// Attempts that each run may spend.
+    /// Attempts that each run of it may have.
     pub max_attempts: u32,
     /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
-    /// +1 at every change of this row: its ETag.
+    /// 1 when it was created, +1 at every change of this row. Clients see it as the ETag.
     pub revision: u64,
-    /// SHA-256 of what it was created from: the same session id with the same body is the same call again.
+    /// SHA-256 of the body that it was created from, in hex: the same id with the same body is the same creation again
+    /// (I8).
     pub digest: String,
 }
 
@@ -61,7 +62,7 @@ pub struct ChildOf {
     pub root: SessionId,
     /// The parent's call that it answers.
     pub tool_call_id: DedupeKey,
-    /// How far from the top: 1 for a child of a session that is none.
+    /// How many levels below the top: 1 for a child of a session that is itself no child.
     pub depth: u32,
 }
 
@@ -91,7 +92,7 @@ impl SessionDescription {
         Millis(self.created_ms)
     }
 
-    /// How far from the top it is: 0 for a session that is no child.
+    /// How many levels below the top it is: 0 for a session that is no child.
     pub fn depth(&self) -> u32 {
         self.child_of.as_ref().map_or(0, |of| of.depth)
     }
@@ -126,6 +127,6 @@ pub struct SessionPatch {
     pub plugins: Option<Option<Vec<String>>>,
     /// H5: the budget.
     pub budget: Option<Budget>,
-    /// The revisions that the client wants to change; `None`: whichever there is.
+    /// Change it only at one of these revisions; `None`: at any.
     pub only_at: Option<Vec<u64>>,
 }

@@ -1,5 +1,5 @@
-//! A session in memory, written as every store must write it: the twin that stores are compared with, and what tests
-//! of the rules run on.
+//! A session in memory that takes transitions as every store must take them. Stores are compared with it, and tests of the
+//! rules run on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,8 +61,8 @@ impl MemorySession {
         self.events.last().map_or(Seq::ZERO, |event| event.seq)
     }
 
-    /// Carries a transition out that was decided on `before`: all of it or nothing. Only what the transition changes of
-    /// the head is set; the rest stays as it is by now.
+    /// Writes a transition that was decided on `before`: all of it or nothing. Of the head only what the transition changes
+    /// is set; the rest stays as it is now.
     ///
     /// # Errors
     /// What stood in its way.
@@ -80,7 +80,7 @@ impl MemorySession {
                 .cloned(),
             row: !transition.rows.iter().all(|row| self.takes(row)),
         };
-        // An event in an event's place tells nothing that the head does not.
+        // That another event is in an event's place says no more than the head does: it is no obstacle of its own.
         let event_there = transition.events.iter().any(|event| event.seq <= self.last_seq());
         if obstacles != Obstacles::default() || event_there {
             return Err(obstacles);
@@ -136,7 +136,7 @@ impl MemorySession {
     }
 }
 
-/// Sets what the transition changed and leaves the rest as it is by now.
+/// Sets what the transition changed, from `before` to `after`, and leaves the rest as it is now.
 fn merge(now: &mut Head, before: &Head, after: &Head) {
     fn take<T: PartialEq + Clone>(now: &mut T, before: &T, after: &T) {
         if before != after {

@@ -1,4 +1,5 @@
-//! What a model would see: a projection of the ledger (L5), and with it the inputs that the next request presents (A1).
+//! The context: what a request would show to the model. It is a projection of the ledger (L5), and names the inputs that
+//! the next request presents (A1).
 //!
 //! Order in the context is not order in the ledger. An input stands where it was first answered: right before the
 //! completed message that names it. Tool results stand behind their message, in the order of its calls. Failed messages
@@ -22,11 +23,12 @@ pub enum Entry<'a> {
     Assistant(&'a Event),
     /// A tool's result.
     ToolResult(&'a Event),
-    /// A call that later messages superseded before it had a result. Providers insist on one, so the context says so.
+    /// A superseded call: a later answer came before its result. Providers insist on a result, so the context shows an
+    /// error.
     Orphan(&'a ToolCall),
 }
 
-/// A call waiting for its tool.
+/// A call of the latest answer without a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenCall<'a> {
     /// The call.
@@ -40,7 +42,7 @@ pub struct OpenCall<'a> {
 pub enum LeftOut {
     /// A3: a failed message.
     Failed,
-    /// D2, D3: an input whose time has not come.
+    /// D2, D3: an input that enters the context later.
     Waiting,
     /// Summarised by a compaction.
     Compacted,
@@ -129,12 +131,12 @@ impl History {
     }
 
     /// Where the event at a position is, if it is known.
-    fn at(&self, seq: Seq) -> Option<usize> {
+    fn index_of(&self, seq: Seq) -> Option<usize> {
         self.events.binary_search_by_key(&seq, |(event, _)| event.seq).ok()
     }
 
     fn is_guide(&self, seq: Seq) -> bool {
-        let facts = self.at(seq).map(|at| &self.events[at].1);
+        let facts = self.index_of(seq).map(|index| &self.events[index].1);
         matches!(facts, Some(Facts::User(message)) if message.delivery == Delivery::Guide)
     }
 
@@ -144,8 +146,8 @@ impl History {
         newer.into_iter().any(|seq| !presented.contains(seq) && self.is_guide(*seq))
     }
 
-    /// The inputs a request prepared now presents (D2, D3): those the run was given, and of the guides that came since
-    /// the oldest one alone.
+    /// The inputs that a request prepared now presents (D2, D3): those up to the watermark, and the oldest of the guides
+    /// that came since.
     fn admitted(&self, watermark: Option<Seq>) -> BTreeSet<Seq> {
         let mut admitted: BTreeSet<Seq> =
             self.state.unanswered.iter().copied().filter(|seq| Some(*seq) <= watermark).collect();
@@ -158,9 +160,9 @@ impl History {
     pub fn transcript(&self, watermark: Option<Seq>) -> Transcript<'_> {
         let admitted = self.admitted(watermark);
         let mut projection = Projection::new(&self.events);
-        for (at, (event, facts)) in self.events.iter().enumerate() {
+        for (index, (event, facts)) in self.events.iter().enumerate() {
             match facts {
-                Facts::Assistant(message) => projection.assistant(at, event, message),
+                Facts::Assistant(message) => projection.assistant(index, event, message),
                 Facts::User(_)
                 | Facts::Tool(_)
                 | Facts::Compaction(_)
@@ -173,9 +175,9 @@ impl History {
         transcript.owed_turn = self.state.owed_turn;
         for seq in &self.state.unanswered {
             if admitted.contains(seq)
-                && let Some(at) = self.at(*seq)
+                && let Some(index) = self.index_of(*seq)
             {
-                transcript.entries.push(Entry::User(&self.events[at].0));
+                transcript.entries.push(Entry::User(&self.events[index].0));
                 transcript.presented.push(*seq);
             } else {
                 transcript.left_out.push((*seq, LeftOut::Waiting));
@@ -189,8 +191,8 @@ impl History {
     /// its call, and an input that nobody had answered stays.
     fn compact<'a>(&'a self, transcript: &mut Transcript<'a>) {
         let Some(compacted) = &self.state.compacted else { return };
-        let Some(at) = self.at(compacted.seq) else { return };
-        let mut kept = vec![Entry::Summary(&self.events[at].0)];
+        let Some(index) = self.index_of(compacted.seq) else { return };
+        let mut kept = vec![Entry::Summary(&self.events[index].0)];
         let mut keeps_answer = true;
         for entry in transcript.entries.drain(..) {
             let (seq, keeps) = match &entry {
@@ -225,12 +227,12 @@ impl<'a> Projection<'a> {
     fn new(events: &'a [(Event, Facts)]) -> Self {
         let mut results = BTreeMap::new();
         let mut last_answer = None;
-        for (at, (_, facts)) in events.iter().enumerate() {
+        for (index, (_, facts)) in events.iter().enumerate() {
             match facts {
                 Facts::Tool(result) => {
-                    results.insert(&result.tool_call_id, at);
+                    results.insert(&result.tool_call_id, index);
                 }
-                Facts::Assistant(message) if !message.failed => last_answer = Some(at),
+                Facts::Assistant(message) if !message.failed => last_answer = Some(index),
                 Facts::Assistant(_)
                 | Facts::User(_)
                 | Facts::Compaction(_)
@@ -243,12 +245,12 @@ impl<'a> Projection<'a> {
         Self { events, results, last_answer, shown: BTreeSet::new(), transcript }
     }
 
-    fn assistant(&mut self, at: usize, event: &'a Event, message: &'a AssistantMessage) {
+    fn assistant(&mut self, index: usize, event: &'a Event, message: &'a AssistantMessage) {
         if message.failed {
             self.transcript.left_out.push((event.seq, LeftOut::Failed)); // A3
             return;
         }
-        for (input, _) in self.events[..at].iter().filter(|(input, _)| input.kind == Kind::UserMessage) {
+        for (input, _) in self.events[..index].iter().filter(|(input, _)| input.kind == Kind::UserMessage) {
             let named = message.input_seqs.iter().flatten().any(|seq| *seq == input.seq);
             let read = message.input_seqs.is_none() && Some(input.seq) <= event.watermark; // A4
             if (named || read) && self.shown.insert(input.seq) {
@@ -259,7 +261,7 @@ impl<'a> Projection<'a> {
         for call in &message.calls {
             match self.results.get(&call.id) {
                 Some(result) => self.transcript.entries.push(Entry::ToolResult(&self.events[*result].0)),
-                None if self.last_answer == Some(at) => {
+                None if self.last_answer == Some(index) => {
                     self.transcript.open_calls.push(OpenCall { call, cut: message.cut });
                 }
                 None => self.transcript.entries.push(Entry::Orphan(call)),

@@ -1,7 +1,7 @@
 //! What a rule decides, as data: a [`Transition`] says what to write and under which [`Guard`]s.
 //!
-//! Whoever carries a transition out writes all of it, or, when a guard no longer holds, nothing, and asks the rule again
-//! with the newer head.
+//! It is written whole or not at all. Where a guard no longer holds, nothing is written, and the rule is asked again about
+//! the newer head. Rows beside the head (a description, a decision) are part of the same write.
 
 use crate::decision::Decision;
 use crate::event::{Event, KeyName};
@@ -37,7 +37,7 @@ pub struct KeyRow {
     pub commit: CommitId,
 }
 
-/// A fact of the head that a transition rests on; checked in the write that carries the transition out.
+/// A part of the head that a transition relies on. It is checked in the write that carries the transition out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guard {
     /// The last seq is this one (L2, S4).
@@ -55,7 +55,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// Whether it holds of a head: what every store's condition must mean.
+    /// Whether it holds of a head. The condition that a store makes of it must mean the same.
     pub fn holds(&self, head: &Head) -> bool {
         match self {
             Guard::Seq(seq) => head.ledger.seq == *seq,
@@ -70,7 +70,7 @@ impl Guard {
     }
 }
 
-/// What stood in a transition's way, as far as the store told. Not every obstacle need be named.
+/// Why a transition was not written, as far as the store told. Not every obstacle need be named.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Obstacles {
     /// The head as it is, where a guard does not hold of it.
@@ -83,7 +83,7 @@ pub struct Obstacles {
     pub row: bool,
 }
 
-/// What to tell the queue once a transition is carried out: a hint, never the truth.
+/// The hint to send to the queue once a transition is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendHint {
     /// Milliseconds to hold the hint back.
@@ -93,16 +93,17 @@ pub struct SendHint {
 /// A row beside the head that a transition writes in the same transaction, under a condition of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SideRow {
-    /// A new session's description, its place in its tenant's list and, of a child, in its parent's (H4). Only where no
-    /// session has the id.
+    /// A new session's description, its entry in its tenant's list and, of a child, in its parent's (H4). Written only
+    /// where no session has the id.
     NewSession(SessionDescription),
-    /// The description, changed. Only where the row has the revision before this one's.
+    /// A changed description. Written only where the row has the revision before this one's.
     Description(SessionDescription),
-    /// H2: an opened decision, and its place in the tenant's list of open ones. Only where it was never opened.
+    /// H2: an opened decision, and its entry in the tenant's list of open ones. Written only where it was never opened.
     OpenDecision(Decision),
-    /// H2: an answered decision, off the tenant's list. Only where nobody has answered it.
+    /// H2: an answered decision, which leaves the tenant's list. Written only where nobody has answered it.
     AnswerDecision(Decision),
-    /// H2: takes a decision that nobody will answer off the tenant's list. Doing it again changes nothing.
+    /// H2: removes a decision that nobody will answer from the tenant's list. Its own row stays. Doing it again changes
+    /// nothing.
     WithdrawDecision(Decision),
 }
 
@@ -117,7 +118,7 @@ pub struct Transition {
     pub events: Vec<Event>,
     /// The keys to take, each absent until now.
     pub keys: Vec<KeyClaim>,
-    /// V2: call ids of this commit's messages, which no earlier result may hold as its key.
+    /// V2: the call ids of this commit's messages. No earlier tool result may have one of them as its key.
     pub new_calls: Vec<DedupeKey>,
     /// The rows beside the head.
     pub rows: Vec<SideRow>,
@@ -144,7 +145,7 @@ impl Transition {
         Transition { rows, ..Transition::of_head(head.clone(), guards) }
     }
 
-    /// Whether the head before is written or checked at all.
+    /// Whether carrying it out writes or checks the head at all. `before` is the head that it was decided on.
     pub fn touches_head(&self, before: &Head) -> bool {
         !self.guards.is_empty() || self.head != *before
     }

@@ -32,7 +32,7 @@ pub struct AssistantMessage {
     pub input_seqs: Option<Vec<Seq>>,
     /// The tool calls, in the order of the message.
     pub calls: Vec<ToolCall>,
-    /// H5: what its request took.
+    /// H5: what its request cost.
     pub spent: Spent,
 }
 
@@ -60,18 +60,22 @@ fn input_seqs(payload: &Payload) -> Result<Option<Vec<Seq>>, Refusal> {
     };
     let mut seen = BTreeSet::new();
     let mut seqs = Vec::with_capacity(array.len());
-    for (at, value) in array.iter().enumerate() {
+    for (index, value) in array.iter().enumerate() {
         match whole(value) {
             Some(seq) if seq > 0 && seen.insert(seq) => seqs.push(Seq(seq)),
             Some(seq) if seq > 0 => {
                 return Err(Refusal::invalid(
                     "A1",
-                    format!("/inputSeqs/{at}"),
+                    format!("/inputSeqs/{index}"),
                     format!("names {seq} a second time"),
                 ));
             }
             _ => {
-                return Err(Refusal::invalid("A1", format!("/inputSeqs/{at}"), "must be a positive integer"));
+                return Err(Refusal::invalid(
+                    "A1",
+                    format!("/inputSeqs/{index}"),
+                    "must be a positive integer",
+                ));
             }
         }
     }
@@ -86,22 +90,30 @@ fn calls(payload: &Payload) -> Result<Vec<ToolCall>, Refusal> {
     };
     let mut seen = BTreeSet::new();
     let mut calls = Vec::new();
-    for (at, block) in blocks.iter().enumerate() {
+    for (index, block) in blocks.iter().enumerate() {
         if !block.is_object() {
-            return Err(Refusal::invalid("V2", format!("/content/{at}"), "must be an object"));
+            return Err(Refusal::invalid("V2", format!("/content/{index}"), "must be an object"));
         }
         if block.get("type").and_then(Value::as_str) != Some("toolCall") {
             continue;
         }
         let text = |member: &str| block.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
         let id = text("id").and_then(|id| DedupeKey::parse(id).ok()).ok_or_else(|| {
-            Refusal::invalid("V2", format!("/content/{at}/id"), "must be 1 to 128 visible ASCII characters")
+            Refusal::invalid(
+                "V2",
+                format!("/content/{index}/id"),
+                "must be 1 to 128 visible ASCII characters",
+            )
         })?;
         let name = text("name").ok_or_else(|| {
-            Refusal::invalid("V2", format!("/content/{at}/name"), "must be a non-empty string")
+            Refusal::invalid("V2", format!("/content/{index}/name"), "must be a non-empty string")
         })?;
         if !seen.insert(id.clone()) {
-            return Err(Refusal::invalid("V2", format!("/content/{at}/id"), "stands twice in this message"));
+            return Err(Refusal::invalid(
+                "V2",
+                format!("/content/{index}/id"),
+                "stands twice in this message",
+            ));
         }
         if seen.len() > caps::CALLS_PER_MESSAGE {
             return Err(Refusal::LimitReached {

@@ -8,9 +8,9 @@ use crate::refusal::Refusal;
 /// A checked `compaction`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// What comes before is summarised. `None`: the payload names none, and nothing is left out.
+    /// The first event that is kept; those before it are summarised. `None`: the payload names none, and all are kept.
     pub first_kept: Option<Seq>,
-    /// H5: what the summary took.
+    /// H5: what the request for the summary cost.
     pub spent: Spent,
 }
 

@@ -29,7 +29,10 @@ pub use crate::kind::{Class, KeyName, Kind};
 use crate::refusal::{Fault, Refusal};
 
 impl Kind {
-    /// L3: any other name is refused.
+    /// The kind with this name.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`] (L3).
     pub fn parse(name: &str) -> Result<Kind, Refusal> {
         Kind::ALL
             .into_iter()
@@ -72,7 +75,7 @@ impl Payload {
         Self::of(Document::read(text).map_err(|fault| Refusal::Invalid { rule: crate::Rule("I4a"), fault })?)
     }
 
-    /// A payload as the table keeps it: it took the strict door when it was committed.
+    /// A payload as the table keeps it: it was read strictly when it was committed.
     ///
     /// # Errors
     /// It is no JSON object: the table was changed from outside.
@@ -81,7 +84,7 @@ impl Payload {
         Ok(Self(kept.map_err(|fault| Refusal::Invalid { rule: crate::Rule("I4a"), fault })?))
     }
 
-    /// A payload made by our own code. It takes the same door as a client's.
+    /// A payload made by our own code. It is checked like a client's.
     pub fn from_value(value: &Value) -> Result<Self, Refusal> {
         Self::parse(&value.to_string())
     }
@@ -151,7 +154,7 @@ fn whole(value: &Value) -> Option<u64> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "both are ruled out beside it"
+            reason = "the range beside it rules both out"
         )]
         ((0.0..=caps::INTEGER_MAX).contains(&double) && double.fract() == 0.0).then_some(double as u64)
     })
@@ -168,11 +171,12 @@ pub struct Event {
     pub payload: Payload,
     /// When it was committed.
     pub ts: Millis,
-    /// The commit it came with, its place in it and that commit's size: what a lost answer is found by (I6).
+    /// The commit that wrote it. By this a commit whose answer was lost is found again (I6).
     pub commit: CommitPlace,
-    /// The epoch it was committed under; none for what needs no lease. Never on the wire (L4).
+    /// The epoch it was committed under; `None` where it needed no lease. Never on the wire (L4).
     pub epoch: Option<Epoch>,
-    /// The run's readWatermark, on an assistant message before the first that names inputSeqs (A4). Never on the wire.
+    /// The run's readWatermark, on an assistant message without inputSeqs before the first one with them (A4). Never on the
+    /// wire.
     pub watermark: Option<Seq>,
 }
 

@@ -31,7 +31,7 @@ impl RunFinished {
             return Err(Refusal::invalid("V4", "/status", "must be \"done\", \"failed\" or \"cancelled\""));
         }
         for counter in COUNTERS {
-            // A breakdown by kind is as good as a sum: only what claims to be a number is held to be one.
+            // `tokens` may also be an object with a count for each kind of token: that is checked below.
             if counter != "tokens" || !payload.get(counter).is_some_and(Value::is_object) {
                 payload.counter("V4", counter)?;
             }

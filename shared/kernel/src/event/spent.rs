@@ -1,5 +1,5 @@
-//! What a request took (H5). Tokens and money are facts of the ledger: every answer says what it took, so their sum
-//! needs no write of its own.
+//! What a request to a model cost (H5). The ledger holds it: every answer says what it cost, so the sum needs no write of
+//! its own.
 
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What an event's `usage` says: `input` and `output` tokens, `costUsd`. What is not there, or is no such number, counts
-    /// as nothing: an owner of any make may leave it out.
+    /// What an event's `usage` says: `input` and `output` tokens, `costUsd`. What is missing or no such number
+    /// counts as 0, for an owner may leave it out.
     pub fn read(payload: &Payload) -> Self {
         let Some(usage) = payload.get("usage") else { return Self::default() };
         let tokens = |member: &str| usage.get(member).and_then(whole).unwrap_or(0);
@@ -24,7 +24,7 @@ impl Spent {
         Self { tokens: tokens("input").saturating_add(tokens("output")), micros: micros(usd) }
     }
 
-    /// Both sums.
+    /// Adds tokens and money. A sum that would overflow stays at the largest number.
     pub fn add(&mut self, other: Spent) {
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.micros = self.micros.saturating_add(other.micros);
@@ -37,7 +37,7 @@ impl Spent {
     }
 }
 
-/// US dollars in millionths; nothing for what is no amount.
+/// US dollars in millionths, rounded. 0 where it is no amount; at most nine billion dollars.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

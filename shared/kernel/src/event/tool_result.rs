@@ -12,7 +12,7 @@ pub struct ToolResult {
 }
 
 impl ToolResult {
-    /// V3: the payload names its call. That it is the request's call, and a committed one, is the commit's to check.
+    /// V3: the payload names its call. Whether that is the request's call and an open one is checked by the commit.
     pub fn read(payload: &Payload) -> Result<Self, Refusal> {
         let id = required_text("V3", payload, "toolCallId")?;
         let tool_call_id = DedupeKey::parse(id).map_err(|_| {

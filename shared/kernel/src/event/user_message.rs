@@ -1,4 +1,4 @@
-//! What a client says (V1), and when it wants it heard (D1).
+//! A client's input (V1), and when it is to enter the model's context (D1).
 
 use serde::Serialize;
 use serde_json::Value;
