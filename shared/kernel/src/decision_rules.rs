@@ -8,8 +8,8 @@ use crate::event::ToolCall;
 use crate::head::{Head, LeaseToken};
 use crate::ids::{Millis, SessionId};
 use crate::refusal::Refusal;
-use crate::run;
 use crate::transition::{Guard, SideRow, Transition};
+use crate::waiting;
 
 /// H2: opens a decision about a call of `session`, for `for_ms` milliseconds from `now`. `Ok(None)`: it was opened before.
 ///
@@ -56,7 +56,7 @@ pub fn answer(
     // checked all the same.
     let guards = || vec![Guard::Open, Guard::Run(head.run.clone())];
     let mut transition =
-        run::nudge(head, now).unwrap_or_else(|| Transition::of_rows(head, guards(), Vec::new()));
+        waiting::nudge(head, now).unwrap_or_else(|| Transition::of_rows(head, guards(), Vec::new()));
     transition.rows.push(SideRow::AnswerDecision(answered));
     Ok(Some(transition))
 }

@@ -54,7 +54,7 @@
 //! | [`run`] | who may work on a run, and what it becomes |
 //! | [`transcript`] | what a model would see |
 //! | [`session`], [`session_rules`] | making a session and changing its description |
-//! | [`decision`], [`child`], [`budget`] | what a run may have to wait for |
+//! | [`waiting`], [`decision`], [`decision_rules`], [`child`], [`budget`] | what a run may have to wait for, and what wakes it |
 //! | [`partial`] | a generation's text on its way to readers |
 //! | `testing` | with the feature of this name: a session in memory |
 
@@ -79,6 +79,7 @@ pub mod session_rules;
 pub mod testing;
 pub mod transcript;
 pub mod transition;
+pub mod waiting;
 
 pub use commit::{Commit, NewEvent};
 pub use event::{Delivery, Event, Payload};

@@ -16,6 +16,7 @@ use keel_kernel::commit::{Commit, decide};
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::testing::MemorySession;
 use keel_kernel::transcript::History;
+use keel_kernel::waiting;
 use keel_kernel::{
     CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, LedgerState, Millis, NewEvent, Obstacles,
     OwnerId, Payload, Refusal, Seq, SessionDescription, SessionId, StateOwner, Transition,
@@ -155,14 +156,14 @@ impl Ledger {
     pub(crate) fn ask_compaction(&self) {
         let row = &mut *locked(&self.row);
         let transition =
-            run::ask_compaction(&row.head, self.now()).expect("native and open").expect("not asked yet");
+            waiting::ask_compaction(&row.head, self.now()).expect("native and open").expect("not asked yet");
         row.write(transition).expect("no keys");
     }
 
     /// Nudges the run.
     pub(crate) fn nudge(&self) {
         let row = &mut *locked(&self.row);
-        if let Some(transition) = run::nudge(&row.head, self.now()) {
+        if let Some(transition) = waiting::nudge(&row.head, self.now()) {
             row.write(transition).expect("no keys");
         }
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use keel_kernel::commit::decide;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::transition::Obstacles;
+use keel_kernel::waiting;
 use keel_kernel::{
     Commit, CommitId, Epoch, Head, LeaseToken, NewEvent, OwnerId, Refusal, RunStatus, Seq, StateOwner,
     Transition, WaitReason,
@@ -129,9 +130,9 @@ impl Model {
                 let Some(token) = token(shown) else { return Verdict::Nothing };
                 let seen = head.run.nudges - u64::from(*behind && head.run.nudges > 0);
                 let until = until.map(|ms| now.plus(ms));
-                some(run::park(head, &token, seen, WaitReason::Decision, until))
+                some(waiting::park(head, &token, seen, WaitReason::Decision, until))
             }
-            Command::Nudge => run::nudge(head, now).map_or(Verdict::Nothing, Verdict::Write),
+            Command::Nudge => waiting::nudge(head, now).map_or(Verdict::Nothing, Verdict::Write),
             Command::Cancel => some(run::cancel(head, now)),
             Command::Close => run::close(head, now, &[]).map_or(Verdict::Nothing, Verdict::Write),
             Command::Pass { .. } => Verdict::Nothing,

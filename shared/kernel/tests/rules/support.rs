@@ -5,6 +5,7 @@ use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::testing::MemorySession;
 use keel_kernel::transcript::History;
 use keel_kernel::transition::Obstacles;
+use keel_kernel::waiting;
 use keel_kernel::{
     Commit, CommitId, DedupeKey, Event, Head, KeyName, Kind, LeaseToken, Millis, NewEvent, OwnerId, Payload,
     Refusal, RunStatus, Seq, SessionDescription, SessionId, StateOwner, Transition, WaitReason,
@@ -236,12 +237,12 @@ impl Session {
     }
 
     pub(crate) fn park(&mut self, token: &LeaseToken, seen: u64) -> Result<bool, Refusal> {
-        let transition = run::park(&self.head, token, seen, WaitReason::Decision, None)?;
+        let transition = waiting::park(&self.head, token, seen, WaitReason::Decision, None)?;
         self.carry_out_some(transition)
     }
 
     pub(crate) fn nudge(&mut self) -> bool {
-        let transition = run::nudge(&self.head, self.now);
+        let transition = waiting::nudge(&self.head, self.now);
         self.carry_out_some(transition).expect("a nudge takes no keys")
     }
 

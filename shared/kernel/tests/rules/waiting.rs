@@ -2,6 +2,7 @@
 
 use keel_kernel::budget::Budget;
 use keel_kernel::run::{self, NotClaimable, Outcome, Sweep};
+use keel_kernel::waiting;
 use keel_kernel::{Head, Kind, LeaseToken, Millis, RunStatus, SessionId, StateOwner, WaitReason};
 use serde_json::json;
 
@@ -53,7 +54,7 @@ fn h1_nothing_that_happens_while_a_run_parks_is_missed() {
 fn h1_an_answer_that_was_decided_on_a_pending_run_is_refused_once_an_owner_has_claimed_it() {
     let mut session = waiting();
     session.nudge();
-    let late = run::nudge(&session.head, session.now).expect("a pending run is told too");
+    let late = waiting::nudge(&session.head, session.now).expect("a pending run is told too");
     let token = session.claim("b");
     let seen = session.head.run.nudges;
     assert!(!late.guards.iter().all(|guard| guard.holds(&session.head)), "it is decided again");
@@ -65,7 +66,8 @@ fn h1_an_answer_that_was_decided_on_a_pending_run_is_refused_once_an_owner_has_c
 fn h1_a_wait_with_an_end_is_looked_at_then() {
     let (mut session, token) = running();
     let until = session.now.plus(5_000);
-    let transition = run::park(&session.head, &token, 0, WaitReason::Decision, Some(until)).unwrap().unwrap();
+    let transition =
+        waiting::park(&session.head, &token, 0, WaitReason::Decision, Some(until)).unwrap().unwrap();
     session.carry_out(transition).unwrap();
     assert_eq!(run::sweep(&session.head, session.now), Sweep::Later(until));
     assert_eq!(session.try_claim("b"), Err(NotClaimable::TooEarly(until)));
@@ -128,9 +130,9 @@ fn h4_every_end_of_a_childs_run_is_due_until_its_parent_was_told() {
         assert!(!session.head.run.status.is_live(), "{end}");
         assert!(session.head.due.is_some(), "{end}: the sweep finds it");
         assert_eq!(run::sweep(&session.head, session.now), Sweep::TellParent, "{end}");
-        let told = run::told_parent(&session.head).unwrap();
+        let told = waiting::told_parent(&session.head).unwrap();
         session.carry_out(told).unwrap();
-        assert_eq!((session.head.due, run::told_parent(&session.head)), (None, None), "{end}");
+        assert_eq!((session.head.due, waiting::told_parent(&session.head)), (None, None), "{end}");
     }
 }
 
@@ -151,12 +153,12 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
     assert_eq!((spent.tokens, spent.micros), (100, 500_000), "a failed answer was paid for too");
     let budget = |tokens| Budget { tokens: Some(tokens), micros: None };
     let set = |session: &mut Session, tokens| {
-        let transition = run::set_budget(&session.head, session.now, budget(tokens)).unwrap();
+        let transition = waiting::set_budget(&session.head, session.now, budget(tokens)).unwrap();
         transition.is_some_and(|transition| session.carry_out(transition).is_ok())
     };
     assert!(set(&mut session, 100) && session.head.is_spent());
     let nudges = session.head.run.nudges;
-    let park = run::park(&session.head, &token, nudges, WaitReason::Budget, None).unwrap().unwrap();
+    let park = waiting::park(&session.head, &token, nudges, WaitReason::Budget, None).unwrap().unwrap();
     session.carry_out(park).unwrap();
     assert!(set(&mut session, 90));
     assert_eq!(session.head.run.status, RunStatus::Waiting, "less is no reason to go on");
@@ -165,7 +167,7 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
     assert!(!set(&mut session, 101), "nothing changes");
     let token = session.claim("b");
     let nudges = session.head.run.nudges;
-    let park = run::park(&session.head, &token, nudges, WaitReason::Child, None).unwrap().unwrap();
+    let park = waiting::park(&session.head, &token, nudges, WaitReason::Child, None).unwrap().unwrap();
     session.carry_out(park).unwrap();
     assert!(set(&mut session, 200));
     assert_eq!(session.head.run.status, RunStatus::Pending, "a child may have spent its share");
@@ -174,7 +176,7 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
 #[test]
 fn k3_a_compaction_that_is_asked_for_in_mid_attempt_is_made_by_the_next_run() {
     let (mut session, token) = running();
-    let ask = |head: &Head| run::ask_compaction(head, Millis(1_000_000)).unwrap();
+    let ask = |head: &Head| waiting::ask_compaction(head, Millis(1_000_000)).unwrap();
     session.own(&token, vec![answer("g1", &[1], &[])]);
     session.carry_out(ask(&session.head).unwrap()).unwrap();
     assert_eq!(session.settle(&token, Outcome::Succeeded), RunStatus::Pending, "it did not know");
@@ -192,7 +194,7 @@ fn k3_a_compaction_that_is_asked_for_in_mid_attempt_is_made_by_the_next_run() {
 #[test]
 fn k3_a_compaction_that_is_asked_for_starts_a_run_of_its_own_and_is_done_once() {
     let mut session = Session::native();
-    let ask = |head: &Head| run::ask_compaction(head, Millis(1_000_000)).unwrap();
+    let ask = |head: &Head| waiting::ask_compaction(head, Millis(1_000_000)).unwrap();
     session.carry_out(ask(&session.head).unwrap()).unwrap();
     assert_eq!((session.head.run.status, session.head.compact), (RunStatus::Pending, true));
     assert_eq!(ask(&session.head), None);
@@ -202,5 +204,5 @@ fn k3_a_compaction_that_is_asked_for_starts_a_run_of_its_own_and_is_done_once() 
     let settled = session.try_settle(&token, Outcome::Succeeded, vec![finished("done")]);
     assert_eq!(settled.map(|(status, _)| status), Ok(RunStatus::Done));
     let external = Head::new(StateOwner::External, 3);
-    assert!(run::ask_compaction(&external, Millis(0)).is_err(), "C4");
+    assert!(waiting::ask_compaction(&external, Millis(0)).is_err(), "C4");
 }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use keel_env::metric;
 use keel_kernel::budget::Budget;
+use keel_kernel::waiting;
 use keel_kernel::{DedupeKey, Head, KeyName, Kind, NewEvent, Payload, SessionId, run};
 
 use super::{Appended, Ledger, LedgerError};
@@ -63,17 +64,17 @@ impl Ledger {
 
     /// H1: something happened that the session's run may wait for.
     pub async fn nudge(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, |head, now| Ok(run::nudge(head, now))).await
+        self.head_only(at, None, |head, now| Ok(waiting::nudge(head, now))).await
     }
 
     /// H5: sets what the session may spend.
     pub async fn set_budget(&self, at: &SessionKey, budget: Budget) -> Result<Head, LedgerError> {
-        self.head_only(at, None, |head, now| run::set_budget(head, now, budget)).await
+        self.head_only(at, None, |head, now| waiting::set_budget(head, now, budget)).await
     }
 
     /// K3: asks for a compaction.
     pub async fn ask_compaction(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, run::ask_compaction).await
+        self.head_only(at, None, waiting::ask_compaction).await
     }
 
     /// H4: tells the parent that a run of this child ended. What cannot be told is told by the sweep.
@@ -90,7 +91,7 @@ impl Ledger {
                 Ok(_) | Err(LedgerError::Refused(_)) => {} // a parent that is closed or gone is told nothing
                 Err(error) => return Err(error),
             }
-            self.head_only(at, None, |head, _| Ok(run::told_parent(head))).await.map(drop)
+            self.head_only(at, None, |head, _| Ok(waiting::told_parent(head))).await.map(drop)
         })
     }
 }

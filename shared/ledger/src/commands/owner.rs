@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use keel_env::metric;
 use keel_kernel::partial::PartialChunk;
 use keel_kernel::run::{self, ClaimRequest, NotClaimable, Outcome, Settle, Settled};
+use keel_kernel::waiting;
 use keel_kernel::{Commit, Event, Head, LeaseToken, Millis, NewEvent, OwnerId, RunStatus, Seq, WaitReason};
 
 use super::engine::{Carried, Job, Step, Wrote};
@@ -129,7 +130,7 @@ impl Ledger {
         let decide = |head: &Head, _: Millis| {
             // An answer that was lost: this very park stands in the head.
             let parked = head.run.waits == Some(reason) && head.epoch == token.epoch;
-            if parked { Ok(None) } else { run::park(head, token, seen, reason, until) }
+            if parked { Ok(None) } else { waiting::park(head, token, seen, reason, until) }
         };
         let head = self.head_only(at, None, decide).await?;
         Ok(head.run.status == RunStatus::Waiting)

@@ -7,7 +7,7 @@ use keel_agent::provider::Usage;
 use keel_agent::waits::BudgetReached;
 use keel_agent::{CallState, SessionPortError, Waits};
 use keel_kernel::event::ToolCall;
-use keel_kernel::{LeaseToken, Millis, RunStatus, WaitReason, run};
+use keel_kernel::{LeaseToken, Millis, RunStatus, WaitReason, waiting};
 
 use super::{Ledger, locked, refused};
 
@@ -64,7 +64,7 @@ impl Waits for MemoryWaits {
             hook(&self.ledger);
         }
         let row = &mut *locked(&self.ledger.row);
-        match run::park(&row.head, &self.token, *locked(&self.seen), reason, until).map_err(refused)? {
+        match waiting::park(&row.head, &self.token, *locked(&self.seen), reason, until).map_err(refused)? {
             Some(transition) => row.write(transition).map_err(refused)?,
             None => return Ok(false),
         }
