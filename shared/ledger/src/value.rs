@@ -18,6 +18,9 @@ pub enum Value {
     Texts(Vec<String>),
     /// A map.
     Map(Item),
+    /// Something that no item of ours has: nobody minds it in an attribute that nobody reads, and whoever reads it refuses
+    /// it. Never written.
+    Foreign,
 }
 
 impl Value {
@@ -25,7 +28,7 @@ impl Value {
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
-            Value::Number(_) | Value::Flag(_) | Value::Texts(_) | Value::Map(_) => None,
+            Value::Number(_) | Value::Flag(_) | Value::Texts(_) | Value::Map(_) | Value::Foreign => None,
         }
     }
 
@@ -33,7 +36,7 @@ impl Value {
     pub fn as_number(&self) -> Option<u64> {
         match self {
             Value::Number(number) => Some(*number),
-            Value::Text(_) | Value::Flag(_) | Value::Texts(_) | Value::Map(_) => None,
+            Value::Text(_) | Value::Flag(_) | Value::Texts(_) | Value::Map(_) | Value::Foreign => None,
         }
     }
 
@@ -41,7 +44,7 @@ impl Value {
     pub fn as_map(&self) -> Option<&Item> {
         match self {
             Value::Map(map) => Some(map),
-            Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::Texts(_) => None,
+            Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::Texts(_) | Value::Foreign => None,
         }
     }
 
@@ -49,7 +52,7 @@ impl Value {
     pub fn as_texts(&self) -> Option<&[String]> {
         match self {
             Value::Texts(texts) => Some(texts),
-            Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::Map(_) => None,
+            Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::Map(_) | Value::Foreign => None,
         }
     }
 }

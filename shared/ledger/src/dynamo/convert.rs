@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::port::StoreError;
 use crate::value::{Item, Key, Value};
 
 /// An item as the SDK takes and gives it.
@@ -17,6 +16,7 @@ pub(super) fn sdk_value(value: Value) -> AttributeValue {
         Value::Flag(flag) => AttributeValue::Bool(flag),
         Value::Texts(texts) => AttributeValue::Ss(texts),
         Value::Map(map) => AttributeValue::M(sdk_item(map)),
+        Value::Foreign => AttributeValue::Null(true),
     }
 }
 
@@ -28,26 +28,37 @@ pub(super) fn sdk_key(key: Key) -> SdkItem {
     sdk_item(key.item())
 }
 
-/// An item as it came from the SDK.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] where an attribute is of a type that no item of ours has.
-pub fn read_item(item: SdkItem) -> Result<Item, StoreError> {
-    let attribute = |(name, value): (String, AttributeValue)| {
-        let value = read_value(&name, value)?;
-        Ok((name, value))
-    };
-    item.into_iter().map(attribute).collect()
+/// An item as it came from the SDK. An attribute of a type that no item of ours has is kept as such: it harms only who reads
+/// it.
+pub fn read_item(item: SdkItem) -> Item {
+    item.into_iter().map(|(name, value)| (name, read_value(value))).collect()
 }
 
-fn read_value(name: &str, value: AttributeValue) -> Result<Value, StoreError> {
-    let bad = || StoreError::Corrupt(format!("attribute {name}"));
-    Ok(match value {
+fn read_value(value: AttributeValue) -> Value {
+    match value {
         AttributeValue::S(text) => Value::Text(text),
-        AttributeValue::N(number) => Value::Number(number.parse().map_err(|_| bad())?),
+        AttributeValue::N(number) => number.parse().map_or(Value::Foreign, Value::Number),
         AttributeValue::Bool(flag) => Value::Flag(flag),
         AttributeValue::Ss(texts) => Value::Texts(texts),
-        AttributeValue::M(map) => Value::Map(read_item(map)?),
-        _ => return Err(bad()),
-    })
+        AttributeValue::M(map) => Value::Map(read_item(map)),
+        _ => Value::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_of_somebody_elses_harms_only_who_reads_it() {
+        let read = read_item(SdkItem::from([
+            ("seq".to_owned(), AttributeValue::N("1.5".to_owned())),
+            ("note".to_owned(), AttributeValue::L(Vec::new())),
+            ("v".to_owned(), AttributeValue::N("1".to_owned())),
+        ]));
+        assert_eq!(read["v"].as_number(), Some(1));
+        for foreign in ["seq", "note"] {
+            assert_eq!((&read[foreign], read[foreign].as_number()), (&Value::Foreign, None), "{foreign}");
+        }
+    }
 }

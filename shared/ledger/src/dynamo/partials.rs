@@ -68,7 +68,7 @@ impl Dynamo {
         self.meter.read("Query", units(got.consumed_capacity()));
         let mut chunks = Vec::with_capacity(got.items().len());
         for item in got.items.unwrap_or_default() {
-            let item = read_item(item)?;
+            let item = read_item(item);
             let r = Reader::versioned(&item)?;
             let (epoch, generation, index) = r.parse("sk", |sk| keys::read_partial_sk(sk).ok_or(()))?;
             let dead = r.maybe_text("dead")?.map(str::to_owned);
@@ -92,7 +92,7 @@ impl Dynamo {
             .await
             .map_err(|e| failure("Query", e))?;
         self.meter.read("Query", units(got.consumed_capacity()));
-        let last = got.items.into_iter().flatten().next().map(read_item).transpose()?;
+        let last = got.items.into_iter().flatten().next().map(read_item);
         let sk = last.as_ref().and_then(|item| item.get("sk")).and_then(Value::as_text);
         Ok(sk.and_then(keys::behind_generation).unwrap_or_default())
     }

@@ -37,7 +37,7 @@ impl Dynamo {
             .await
             .map_err(|e| failure("GetItem", e))?;
         self.meter.read("GetItem", units(got.consumed_capacity()));
-        got.item.map(read_item).transpose()
+        Ok(got.item.map(read_item))
     }
 
     /// Items of the state table by their keys, at most 100, possibly a moment old, in no order. The call may leave some
@@ -61,7 +61,7 @@ impl Dynamo {
             .map_err(|e| failure("BatchGetItem", e))?;
         self.meter.read("BatchGetItem", units(got.consumed_capacity()));
         let tables = got.responses.unwrap_or_default();
-        tables.into_values().flatten().map(read_item).collect()
+        Ok(tables.into_values().flatten().map(read_item).collect())
     }
 
     /// The first so many of them, or all, in order, strongly read. A page ends at 1 MiB, which is a few large plugins.
@@ -74,9 +74,7 @@ impl Dynamo {
         loop {
             let left = most.map(|most| most - items.len());
             let got = self.query(under, after, left, Consistency::Strong, true).await?;
-            for item in got.items.unwrap_or_default() {
-                items.push(read_item(item)?);
-            }
+            items.extend(got.items.unwrap_or_default().into_iter().map(read_item));
             after = got.last_evaluated_key;
             if after.is_none() || most.is_some_and(|most| items.len() >= most) {
                 return Ok(items);
@@ -96,8 +94,7 @@ impl Dynamo {
         let got = self.query(under, after, Some(limit), Consistency::Eventual, oldest_first).await?;
         let next =
             got.last_evaluated_key().and_then(|key| key.get("sk")).and_then(|sk| sk.as_s().ok()).cloned();
-        let items: Result<Vec<Item>, _> = got.items.into_iter().flatten().map(read_item).collect();
-        Ok((items?, next))
+        Ok((got.items.into_iter().flatten().map(read_item).collect(), next))
     }
 
     async fn query(

@@ -50,7 +50,7 @@ impl Store for Dynamo {
             .await
             .map_err(|e| failure("Query", e))?;
         self.meter.read("Query", units(got.consumed_capacity()));
-        let found: Vec<Item> = got.items.into_iter().flatten().map(read_item).collect::<Result<_, _>>()?;
+        let found: Vec<Item> = got.items.into_iter().flatten().map(read_item).collect();
         let find = |sk: &str| found.iter().find(|item| item.get("sk").and_then(Value::as_text) == Some(sk));
         match (find(keys::HEAD), find(keys::DESCRIPTION)) {
             (Some(head), Some(description)) => {
@@ -130,7 +130,7 @@ impl Store for Dynamo {
             .map_err(|e| failure("Query", e))?;
         self.meter.read("Query", units(got.consumed_capacity()));
         let has_more = got.last_evaluated_key().is_some();
-        let read = |item| items::read_event(&read_item(item)?);
+        let read = |item| items::read_event(&read_item(item));
         let events = got.items.into_iter().flatten().map(read).collect::<Result<_, _>>()?;
         Ok(EventPage { events, has_more })
     }
@@ -193,14 +193,14 @@ impl Store for Dynamo {
         let next = match got.last_evaluated_key {
             None => None,
             Some(key) => {
-                let key = read_item(key)?;
+                let key = read_item(key);
                 let due = Millis(Reader(&key).number(items::attr::DUE_AT)?);
                 Some(DuePlace { at: session(&key)?, due })
             }
         };
         let mut at = Vec::new();
         for item in got.items.into_iter().flatten() {
-            at.push(session(&read_item(item)?)?);
+            at.push(session(&read_item(item))?);
         }
         let mut sessions = Vec::with_capacity(at.len());
         for chunk in at.chunks(100) {

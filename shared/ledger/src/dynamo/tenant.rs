@@ -101,7 +101,7 @@ impl TenantStore {
         self.0.meter.wrote("UpdateItem", units(done.consumed_capacity()));
         match done.attributes {
             None => Ok(Spent::default()),
-            Some(attributes) => read_spent(&read_item(attributes)?),
+            Some(attributes) => read_spent(&read_item(attributes)),
         }
     }
 

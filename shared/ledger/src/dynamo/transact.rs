@@ -59,7 +59,7 @@ pub(crate) fn units<'a>(consumed: impl IntoIterator<Item = &'a ConsumedCapacity>
 
 /// What a write's failed condition was about.
 fn obstacle(found: &mut Obstacles, role: Role, item: Option<&SdkItem>) -> Result<(), StoreError> {
-    let item = item.cloned().map(read_item).transpose()?;
+    let item = item.cloned().map(read_item);
     match (role, item) {
         (Role::Head, Some(item)) => found.head = Some(items::read_head(&item)?),
         (Role::Key, Some(item)) if is_key(&item) => found.keys.push(items::read_key(&item)?),

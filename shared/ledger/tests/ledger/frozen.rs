@@ -87,7 +87,7 @@ async fn a_newer_version_is_refused_by_name_and_nothing_is_guessed() {
         newer["v"] = json!({ "N": (items::VERSION + 1).to_string() });
         item(&newer)
     };
-    let plain = |item| read_item(item).expect("attributes of ours");
+    let plain = read_item;
     let refused = |read: Result<(), StoreError>| {
         let error = read.expect_err("it is newer").to_string();
         assert!(error.contains("schema version 2 is newer than this code"), "{error}");
