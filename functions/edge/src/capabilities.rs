@@ -1,4 +1,5 @@
-//! `GET /v1/capabilities` (W1, W2): what a client may rely on here. It asks instead of guessing from a version.
+//! `GET /v1/capabilities` (W1, W2): the features and limits of this deployment, so that a client need not guess them from a
+//! version. A flag is true only where the feature works here.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{Edge, events, sessions};
 
-/// What depends on the deployment.
+/// The features that depend on the deployment.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
     /// The stream function is deployed.

@@ -1,4 +1,4 @@
-//! Decisions: calls that wait for a person (H2).
+//! The routes of decisions (H2): a person lists them, reads them and answers them.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Edge;
 
-/// Decisions on a page when nobody says how many, and at most.
+/// Decisions on a page: by default, and at most.
 const PAGE: (u64, u64) = (50, 100);
 /// The longest comment, in bytes.
 const COMMENT_MAX: usize = 4_096;
@@ -24,7 +24,7 @@ fn place(caller: &Caller, id: &str) -> Result<SessionKey, Problem> {
     Ok(SessionKey { tenant: caller.tenant.clone(), session })
 }
 
-/// `GET /v1/decisions`: the tenant's open ones, oldest first.
+/// `GET /v1/decisions`: the tenant's open decisions, oldest first.
 pub(crate) async fn list(
     State(edge): State<Edge>,
     caller: Caller,
@@ -39,7 +39,7 @@ pub(crate) async fn list(
     let mut decisions = Vec::new();
     for id in ids {
         let found = edge.ledger.decision(&place(&caller, &id)?, &id, Consistency::Strong).await?;
-        // One may have expired, and nobody has looked at its run yet.
+        // A decision that has expired stays on the list until an owner looks at its run.
         let is_open = |decision: &Decision| matches!(decision.state(now), DecisionState::Open(_));
         decisions.extend(found.filter(is_open).map(|decision| view(&decision, now)));
     }
@@ -47,7 +47,7 @@ pub(crate) async fn list(
     Ok(Json(json!({ "decisions": decisions, "cursor": cursor, "hasMore": cursor.is_some() })))
 }
 
-/// `GET /v1/sessions/{id}/decisions`: all of a session's, answered ones too.
+/// `GET /v1/sessions/{id}/decisions`: all decisions of a session, answered ones too.
 pub(crate) async fn of_session(
     State(edge): State<Edge>,
     At(at): At,

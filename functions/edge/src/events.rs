@@ -1,4 +1,5 @@
-//! Reading the ledger page by page (R1), with a wait for those who do not want a stream.
+//! The routes that read the ledger: events page by page (R1), with a wait for clients without a stream, and the session's
+//! inputs with their answers (A2).
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::Edge;
 
-/// Events on a page when nobody says how many.
+/// Events on a page by default.
 pub(crate) const PAGE_DEFAULT: u64 = 200;
 /// Events on a page at most.
 pub(crate) const PAGE_MAX: u64 = 1_000;
@@ -24,7 +25,7 @@ pub(crate) const PAGE_MAX: u64 = 1_000;
 pub(crate) const WAIT_MAX_S: u64 = 20;
 /// Pages read for one call when `kinds` drops most events.
 const PAGES_MAX: usize = 10;
-/// How often a held call looks by itself, in milliseconds; a commit in the same process wakes it at once (R6).
+/// The pause between two looks of a held call, in milliseconds. A commit in the same process ends it at once (R6).
 const LOOK_MS: std::ops::RangeInclusive<u64> = 400..=600;
 
 /// `GET /v1/sessions/{id}/events?after&limit&kinds&wait`
@@ -38,7 +39,7 @@ pub(crate) async fn page(State(edge): State<Edge>, At(at): At, query: Query) -> 
     let mut commits = edge.ledger.notifier().subscribe(&at);
     let mut read = read_page(&edge, &at, after, limit, kinds.as_deref()).await?;
     if read.next == after {
-        // Nothing came: either there is nothing yet, or there is no such place to read from.
+        // Nothing was read: either nothing is there yet, or `after` is beyond the last event.
         let head = edge.ledger.head(&at).await?;
         if after > head.ledger.seq {
             return Err(Problem::parameter(
@@ -60,7 +61,7 @@ fn read_kinds(text: &str) -> Result<Vec<Kind>, Problem> {
     kinds.map_err(|refusal| Problem::parameter("kinds", refusal.to_string()))
 }
 
-/// A page. Not a `Value`: that would lose the order in which members went in.
+/// A page as it is sent. Its events are no `Value`, which would lose the order of their members.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Read {
@@ -70,7 +71,7 @@ pub(crate) struct Read {
     has_more: bool,
 }
 
-/// Reads until there are `limit` events of the kinds and one more, which is how it knows that there is more. Strongly, so
+/// Reads until there are `limit` events of the kinds and one more, which shows that more follow. The read is strong, so
 /// that a client finds what it has written.
 async fn read_page(
     edge: &Edge,

@@ -1,4 +1,4 @@
-//! What a client says to a session: input, external events, run, cancel.
+//! The routes by which clients move a session on: input, external events, run, compact, cancel.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{Edge, view};
 
-/// C1, I1: what must not come with an edge or external commit, wherever it stands in the body.
+/// C1, I1: refuses a body with a lease token or with another kind's key: neither may come with an edge or external commit.
 fn no_token_no_other_key(body: &Body, kind: Kind) -> Result<(), Problem> {
     let came = |name: &str| body.object().contains_key(name);
     kind.check_token(came("lease"))?;
@@ -33,7 +33,7 @@ async fn submit(
     Ok(submitted(&edge.ledger.input(at, payload, key).await?))
 }
 
-/// What became of a submission (I3, D4).
+/// The response to a submission (I3, D4): 201 where it was committed now, 200 where it had been before.
 fn submitted(appended: &Appended) -> (StatusCode, Json<Value>) {
     let event = &appended.events[0];
     let mut answer = json!({

@@ -1,6 +1,7 @@
-//! The client API: it takes input, says what became of it, and hands out the ledger.
+//! The client API: sessions, input, decisions, settings, and reads of the ledger.
 //!
-//! A thin crate: routes, parsing, rendering. Whatever is allowed or refused is decided in `keel-kernel`.
+//! A thin crate: it has routes, reads requests and renders responses. What is allowed or refused is decided in
+//! `keel-kernel`, and sessions are reached through `keel-ledger` alone.
 
 mod capabilities;
 mod decisions;
@@ -28,23 +29,24 @@ pub use capabilities::Features;
 /// What the routes work with.
 #[derive(Clone)]
 pub struct Edge {
-    /// The ledger's verbs.
+    /// The ledger.
     pub ledger: Ledger,
-    /// The tenants' lists, which are only read.
+    /// The tenants' lists and spending, which are only read.
     pub tenants: TenantStore,
-    /// What tenants set.
+    /// The tenants' settings.
     pub settings: Settings,
-    /// Where their secrets go.
+    /// The store of the tenants' secrets.
     pub secrets: Arc<dyn Secrets>,
-    /// How far the addresses of their models and plugins may lead.
+    /// Which networks the addresses of the tenants' models and plugins may be in.
     pub egress: EgressPolicy,
-    /// Who calls.
+    /// How callers are recognised.
     pub auth: Auth,
-    /// What works in this deployment (W2).
+    /// The features of this deployment (W2).
     pub features: Features,
 }
 
-/// The routes: sessions behind the `client` scope, settings and plugins behind `admin`. `GET /v1/capabilities` is open: a client asks it before it has a key.
+/// The routes: sessions need the scope `client`, settings and plugins `admin`. `GET /v1/capabilities` needs no key, since a
+/// client asks it before it has one.
 pub fn router(edge: Edge) -> Router {
     let auth = edge.auth.clone();
     let open = Router::new().route("/v1/capabilities", get(capabilities::show)).with_state(edge.clone());

@@ -1,4 +1,4 @@
-//! The edge as a Lambda function behind the gateway.
+//! The edge as a Lambda function behind the gateway: it reads the configuration and serves the routes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Plugins (admin).
+//! The routes of plugins (scope `admin`): which tools a tenant's sessions have, and where they are.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,13 +14,13 @@ use crate::Edge;
 
 /// Plugins that a tenant may have.
 const PLUGINS_MAX: usize = 50;
-/// What a tool may say of itself.
+/// The members that a tool may have.
 const TOOL: [&str; 7] =
     ["name", "description", "parameters", "approval", "sequential", "timeoutMs", "approvalMs"];
-/// What a policy may say.
+/// The members that a policy may have.
 const POLICY: [&str; 4] = ["approval", "sequential", "timeoutMs", "approvalMs"];
 
-/// A typing error must not pass as a default.
+/// Refuses unknown members, so that a misspelt one does not pass as a default.
 fn only(value: &Value, known: &[&str], pointer: &str) -> Result<(), Problem> {
     let unknown = value.as_object().and_then(|all| all.keys().find(|name| !known.contains(&name.as_str())));
     unknown.map_or(Ok(()), |name| Err(Problem::member(&format!("{pointer}/{name}"), "is not known here")))
@@ -104,7 +104,7 @@ pub(crate) async fn show(
     found.map(Json).ok_or_else(|| Problem::new(Code::NotFound, "there is no such plugin"))
 }
 
-/// `DELETE /v1/plugins/{name}`: one that is not there is removed already.
+/// `DELETE /v1/plugins/{name}`: also 204 where there is no such plugin.
 pub(crate) async fn remove(
     State(edge): State<Edge>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Sessions: create, list, show, describe, close.
+//! The routes of sessions: create, list, show, change, close.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use crate::{Edge, view};
 
-/// Sessions on a page when nobody says how many.
+/// Sessions on a page by default.
 pub(crate) const PAGE_DEFAULT: u64 = 50;
 /// Sessions on a page at most.
 pub(crate) const PAGE_MAX: u64 = 200;
-/// Rows looked at for one page when a filter drops most of them.
+/// Sessions read for one page when a filter drops most of them.
 const LOOKED_AT_MAX: usize = 1_000;
 
 fn bounded<'a>(body: &'a Body, name: &str, max: usize) -> Result<Option<&'a str>, Problem> {
@@ -52,7 +52,7 @@ fn plugins(body: &Body) -> Result<Option<Vec<String>>, Problem> {
     })
 }
 
-/// H5: `{maxTokens?, maxCostUsd?}`; an empty one is no budget.
+/// H5: `{maxTokens?, maxCostUsd?}`. An empty object sets no limit.
 fn budget(body: &Body) -> Result<Option<Budget>, Problem> {
     let must = "must be an object with maxTokens (a whole number) and maxCostUsd (0 to 1e9), or one of them";
     body.optional("budget", must, |value| {
@@ -62,7 +62,7 @@ fn budget(body: &Body) -> Result<Option<Budget>, Problem> {
     })
 }
 
-/// What a session is created from.
+/// The description that a body creates a session from.
 fn read_new(body: &Body, id: SessionId, now: Millis) -> Result<SessionDescription, Problem> {
     body.only(&[
         "sessionId",
@@ -140,7 +140,7 @@ pub(crate) async fn show(State(edge): State<Edge>, At(at): At) -> Result<Respons
     Ok(shown(&edge, StatusCode::OK, &edge.ledger.session(&at).await?))
 }
 
-/// `PATCH /v1/sessions/{id}`: a JSON merge patch of what people may change.
+/// `PATCH /v1/sessions/{id}`: a JSON merge patch. With If-Match only at one of these revisions.
 pub(crate) async fn patch(
     State(edge): State<Edge>,
     At(at): At,

@@ -1,4 +1,4 @@
-//! Settings (admin): models, what may be spent, secrets. A secret's value comes in and never goes out.
+//! The routes of settings (scope `admin`): models, the tenant's budget, secrets. A secret's value is taken and never shown.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -44,7 +44,7 @@ pub(crate) async fn put_models(
     Ok(Json(models))
 }
 
-/// `GET /v1/settings/budget`: the tenant's, and what was spent in this month since there is one (H5).
+/// `GET /v1/settings/budget`: the tenant's budget, and what was counted in this month (H5).
 pub(crate) async fn budget(
     State(edge): State<Edge>,
     caller: Caller,
@@ -88,7 +88,7 @@ fn named(name: &str) -> Result<(), Problem> {
 }
 
 fn failed(error: &SecretsError) -> Problem {
-    tracing::error!(error = error as &dyn std::error::Error, "the secrets failed");
+    tracing::error!(error = error as &dyn std::error::Error, "the store of secrets failed");
     Problem::new(Code::Internal, "the secrets failed; sending the call again is safe").retry_after(1)
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn put_secret(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `DELETE /v1/settings/secrets/{name}`: one that is not there is removed already.
+/// `DELETE /v1/settings/secrets/{name}`: also 204 where there is no such secret.
 pub(crate) async fn remove_secret(
     State(edge): State<Edge>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Child sessions (H4).
+//! The route of child sessions (H4), which the API calls subagents.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Edge, view};
 
-/// `GET /v1/sessions/{id}/subagents`: all of them, for there are never many.
+/// `GET /v1/sessions/{id}/subagents`: all of a session's children on one page, since a session has at most 64.
 pub(crate) async fn list(State(edge): State<Edge>, At(at): At, query: Query) -> Result<Json<Value>, Problem> {
     query.only(&[])?;
     edge.ledger.head(&at).await?;

@@ -1,4 +1,4 @@
-//! The context a model would see, and what was left out of it and why (L5).
+//! The route of the transcript: the context that a model would see, what was left out of it, and why (L5).
 
 use axum::Json;
 use axum::extract::State;
@@ -22,7 +22,7 @@ pub(crate) async fn show(State(edge): State<Edge>, At(at): At, query: Query) -> 
     Ok(Json(shown(&history, &head)))
 }
 
-/// A transcript on the wire. Its events are no `Value`: that would lose the order in which members went in.
+/// A transcript on the wire. Its events are no `Value`, which would lose the order of their members.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown {
@@ -38,11 +38,11 @@ pub(crate) struct Shown {
 #[serde(untagged)]
 enum ShownEntry {
     Event(Event),
-    /// What stands in the context and not in the ledger.
+    /// An entry of the context that is not in the ledger.
     Made(Value),
 }
 
-/// What the next request would present: of the run that has begun, or of the one that a claim would begin now (A5).
+/// What the next request would show: in the live run, or in the run that a claim would begin now (A5).
 fn shown(history: &History, head: &Head) -> Shown {
     let begun = match head.run.status {
         RunStatus::Running | RunStatus::Pending | RunStatus::Waiting => head.run.watermark,

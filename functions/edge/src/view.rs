@@ -1,11 +1,11 @@
-//! A session as a client may see it. Never the lease's token.
+//! A session as clients see it. A lease's token is never in it (L4).
 
 use keel_kernel::budget::Budget;
 use keel_kernel::event::Spent;
 use keel_kernel::{Head, Millis, RunStatus, Session};
 use serde_json::{Map, Value, json};
 
-/// The session's row.
+/// A session: its description and what its head says.
 pub(crate) fn session(session: &Session, now: Millis, lease_ms: u64) -> Value {
     let Session { description, head } = session;
     let mut view = Map::new();
@@ -60,7 +60,7 @@ pub(crate) fn status(head: &Head) -> &'static str {
     if head.closed { "closed" } else { "open" }
 }
 
-/// The run row.
+/// A session's run.
 pub(crate) fn run(head: &Head) -> Value {
     let run = &head.run;
     let mut view = json!({

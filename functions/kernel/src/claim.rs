@@ -1,4 +1,5 @@
-//! `POST /v1/runs/claim`: a run for who asks, pending or left by its owner, or 204.
+//! `POST /v1/runs/claim`: claims a run for the caller, one that is pending or whose owner's lease has run out. 204: there
+//! is none.
 
 use std::time::Duration;
 
@@ -18,15 +19,15 @@ use tokio::time::Instant;
 
 use crate::{Owners, lease};
 
-/// The longest that a call waits for a run, in seconds: under the gateway's 29.
+/// The longest that a call waits for a run, in seconds: less than the gateway's 29.
 const WAIT_MAX_S: u64 = 20;
-/// Between two looks of a waiting call, in milliseconds.
+/// The pause between two looks of a waiting call, in milliseconds.
 const LOOK_MS: std::ops::RangeInclusive<u64> = 300..=600;
-/// Sessions on one page of the index.
+/// Sessions on one page of the due index.
 const PAGE: usize = 100;
-/// Pages of one look.
+/// Pages of the due index that one look reads at most.
 const PAGES: usize = 64;
-/// Events that come with a claim; more are read page by page.
+/// Events that come with a claim at most. An owner reads the others page by page.
 const EVENTS: usize = 1_000;
 
 /// `{owner, sessionId?, waitSeconds?}`
@@ -59,7 +60,8 @@ pub(crate) async fn claim(
     }
 }
 
-/// Tries the session, or every due session of the tenant, the longest due first in each partition.
+/// Tries to claim the session `only`, or else the tenant's due sessions, in each partition of the index the longest due
+/// first.
 async fn look(
     owners: &Owners,
     tenant: &TenantId,
@@ -69,7 +71,7 @@ async fn look(
     if let Some(at) = only {
         return Ok(owners.ledger.claim(at, owner).await?.ok().map(|claimed| (at.clone(), claimed)));
     }
-    // From some partition on, so that owners who ask at once do not all meet at the first.
+    // The first partition is random, so that owners who ask at the same time do not all compete for the same runs.
     let first = owners.ledger.env().pick(0..=u64::from(DUE_SHARDS - 1));
     let (mut shard, mut after, mut ended) = (u8::try_from(first).unwrap_or(0), None, 0);
     for _ in 0..PAGES {
@@ -93,7 +95,7 @@ async fn look(
     Ok(None)
 }
 
-/// A claimed run. Its events are no `Value`: that would lose the order in which members went in.
+/// A claimed run on the wire. Its events are no `Value`, which would lose the order of their members.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Won {

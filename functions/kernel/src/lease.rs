@@ -1,10 +1,10 @@
-//! A lease on the wire.
+//! A lease and a head as owners send and receive them.
 
 use keel_kernel::{Epoch, Head, LeaseToken, OwnerId};
 use keel_web::{Body, Problem};
 use serde_json::{Value, json};
 
-/// The token in a body's `lease`; `None` where there is none (C1 is the kernel's to check).
+/// The token in a body's `lease`; `None` where there is none. Whether one is needed is decided by the kernel (C1).
 pub(crate) fn read(body: &Body) -> Result<Option<LeaseToken>, Problem> {
     let Some(lease) = body.optional("lease", "must be an object", Value::as_object)? else { return Ok(None) };
     let owner = lease.get("owner").and_then(Value::as_str).and_then(|owner| OwnerId::parse(owner).ok());
@@ -15,12 +15,12 @@ pub(crate) fn read(body: &Body) -> Result<Option<LeaseToken>, Problem> {
     Ok(Some(LeaseToken { owner, epoch: Epoch(epoch) }))
 }
 
-/// The token, which the call needs.
+/// The token in a body's `lease`, for a call that needs one.
 pub(crate) fn required(body: &Body) -> Result<LeaseToken, Problem> {
     read(body)?.ok_or_else(|| Problem::member("/lease", "is required"))
 }
 
-/// What an owner is told of its lease: the token, and until when others must wait.
+/// A lease as its owner sees it: the token, and until when nobody else may claim.
 pub(crate) fn view(token: &LeaseToken, head: &Head) -> Value {
     json!({
         "owner": token.owner,
@@ -29,7 +29,7 @@ pub(crate) fn view(token: &LeaseToken, head: &Head) -> Value {
     })
 }
 
-/// What an owner is told of the head.
+/// The head as an owner sees it.
 pub(crate) fn head(head: &Head) -> Value {
     json!({
         "seq": head.ledger.seq,

@@ -1,5 +1,8 @@
-//! The owner API: claim, renew, commit, settle, release, for a loop in any language; and the sweep that finds what lost
-//! hints left behind.
+//! The commit path of owners: the HTTP calls by which a loop in any language claims a run, renews its lease, commits,
+//! publishes partials, settles and releases. Beside them the sweep, which sends hints again that were lost.
+//!
+//! This folder, `functions/kernel` (package `keel-fn-kernel`), is the function that is deployed. It has routes, reads
+//! requests and renders responses. The rules are in `shared/kernel` (package `keel-kernel`), a library without I/O.
 
 mod claim;
 mod lease;
@@ -15,13 +18,13 @@ use keel_web::{Auth, Scope};
 /// What the routes work with.
 #[derive(Clone)]
 pub struct Owners {
-    /// The ledger's verbs.
+    /// The ledger.
     pub ledger: Ledger,
-    /// Who calls.
+    /// How callers are recognised.
     pub auth: Auth,
 }
 
-/// The routes, behind the `owner` scope.
+/// The routes, which need the scope `owner`.
 pub fn router(owners: Owners) -> Router {
     let auth = owners.auth.clone();
     let routes = Router::new()

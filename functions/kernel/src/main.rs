@@ -1,4 +1,4 @@
-//! The owner API as a Lambda function, behind the gateway or invoked directly with the same event.
+//! The owner API as a Lambda function. It is called through the gateway, or invoked directly with the same event.
 
 use keel_fn_kernel::{Owners, router};
 use keel_lambda::{Setup, behind_gateway};

@@ -1,4 +1,4 @@
-//! What an owner does with a run it has claimed. Each call shows the lease; the epoch decides (C2).
+//! The calls of an owner that has claimed a run. Each carries the lease token, and the epoch in it decides (C2).
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use crate::{Owners, lease};
 
 /// The longest backoff an owner may ask for, in milliseconds.
 const BACKOFF_MAX_MS: u64 = 3_600_000;
-/// The backoff when it asks for none.
+/// The backoff where it asks for none, in milliseconds.
 const BACKOFF_MS: u64 = 2_000;
 /// The longest partial, in bytes.
 const DELTA_MAX: usize = 64 * 1024;
@@ -43,7 +43,7 @@ pub(crate) async fn release(
     Ok(Json(json!({ "run": { "status": head.run.status } })))
 }
 
-/// `POST …/commits` `{lease, events: [{kind, payload, generationId?|toolCallId?}]}`: all or nothing.
+/// `POST …/commits` `{lease, events: [{kind, payload, generationId?|toolCallId?}]}`: all events are committed, or none.
 pub(crate) async fn commit(
     State(owners): State<Owners>,
     At(at): At,
@@ -93,7 +93,7 @@ fn read_event(event: &Value) -> Result<NewEvent, Refusal> {
     Ok(NewEvent { kind, payload: Payload::from_value(payload)?, key: read_key(event, kind)? })
 }
 
-/// I1: at most one key, and the kind's own; another one is refused even beside it.
+/// I1: the key of an event, which must be the kind's own. Another kind's key is refused, even beside it.
 fn read_key(event: &Map<String, Value>, kind: Kind) -> Result<Option<(KeyName, DedupeKey)>, Refusal> {
     let mut key = None;
     for name in KeyName::ALL {
@@ -137,7 +137,7 @@ pub(crate) async fn partial(
     Ok(Json(json!({ "index": chunk.index })))
 }
 
-/// `POST …/settle` `{lease, outcome, summary?, backoffMs?}`: the status from the settling table.
+/// `POST …/settle` `{lease, outcome, summary?, backoffMs?}`: answers the run's new status (S).
 pub(crate) async fn settle(
     State(owners): State<Owners>,
     At(at): At,
@@ -159,7 +159,7 @@ pub(crate) async fn settle(
             _ => None,
         })?;
     let (outcome, status) = outcome.ok_or_else(|| Problem::member("/outcome", "is required"))?;
-    // S1: each settled attempt has its run.finished, whether or not its owner had something to tell.
+    // S1: each settled attempt has its run.finished, whether or not its owner sent a summary.
     let summary = match body.object().contains_key("summary") {
         true => body.payload_at("summary")?,
         false => Payload::from_value(&json!({ "status": status }))?,

@@ -1,7 +1,8 @@
-//! The sweep: hints are never the truth, so this looks at the index of due runs and sends again what got lost.
+//! The sweep: it reads the due index and sends a hint for each run that needs an owner, since its first hint may be
+//! lost. For a child whose run has ended it nudges the parent (H4).
 //!
-//! Its work is bounded: so many pages per call. The next call goes on where this one stopped, so that runs which are due
-//! and well (long ones, whose leases hold) never hide those behind them. A hint that was sent twice costs a failed claim.
+//! One call reads a limited number of pages, and the next call goes on where it stopped. So due runs that need nothing
+//! (long ones, whose leases hold) never keep the sweep from those after them. A hint too many costs a failed claim.
 
 use parking_lot::Mutex;
 
@@ -13,9 +14,9 @@ use keel_ledger::port::DuePlace;
 use keel_ledger::{Ledger, LedgerError};
 use tracing::Instrument as _;
 
-/// Sessions on one page of the index.
+/// Sessions on one page of the due index.
 const PAGE: usize = 200;
-/// Pages of one call: with their heads, some 30 round trips of the busiest sweep's minute.
+/// Pages of one call: with the reads of the heads some 100 round trips, well within the minute until the next call.
 const PAGES: usize = 32;
 
 /// What a sweep did.
@@ -25,11 +26,11 @@ pub struct Swept {
     pub looked_at: usize,
     /// Hints sent.
     pub hinted: usize,
-    /// It stopped at its bound: the next call goes on from there.
+    /// It stopped at its limit of pages. The next call goes on from there.
     pub more: bool,
 }
 
-/// Sweeps, call by call.
+/// Sweeps call by call, and remembers where it stopped.
 pub struct Sweeper {
     ledger: Ledger,
     pages: usize,
@@ -44,26 +45,26 @@ struct Place {
 }
 
 impl Sweeper {
-    /// A sweeper that begins at some partition, so that many short-lived ones together see all of them.
+    /// A sweeper that begins at a random partition, so that many short-lived ones together look at all partitions.
     pub fn new(ledger: Ledger) -> Self {
         let shard = ledger.env().pick(0..=u64::from(DUE_SHARDS - 1));
         let place = Place { shard: u8::try_from(shard).unwrap_or(0), after: None };
         Self { ledger, pages: PAGES, place: Mutex::new(place) }
     }
 
-    /// The same with another bound, in pages of 200 sessions a call.
+    /// The same sweeper with another limit for each call, in pages of 200 sessions.
     #[must_use]
     pub fn with_pages(self, pages: usize) -> Self {
         Self { pages, ..self }
     }
 
-    /// Looks at what is due now.
+    /// Looks at the sessions that are due now.
     pub async fn sweep(&self) -> Result<Swept, LedgerError> {
         self.look(self.ledger.env().now(), self.pages).await
     }
 
-    /// Looks at everything that will ever be due, with a hint for later where a lease or a backoff still runs: for a
-    /// process that starts where another was killed, and knows that its hints died with it.
+    /// Looks at every session in the index, whenever it is due. Where a lease or a backoff still runs, the hint is held
+    /// back until it ends. It is for a process that starts after another one was killed: the hints of that one are lost.
     pub async fn recover(&self) -> Result<Swept, LedgerError> {
         self.look(Millis(u64::MAX), usize::MAX).await
     }
@@ -92,21 +93,27 @@ impl Sweeper {
         *self.place.lock() = place;
         metric::count(metric::name::SWEPT, swept.looked_at as u64);
         metric::count(metric::name::SWEEP_HINTED, swept.hinted as u64);
-        tracing::info!(looked_at = swept.looked_at, hinted = swept.hinted, more = swept.more, "swept");
+        tracing::info!(
+            looked_at = swept.looked_at,
+            hinted = swept.hinted,
+            more = swept.more,
+            "the sweep has looked at due sessions"
+        );
         Ok(swept)
     }
 
-    /// H4: what the child's own end could not tell.
+    /// H4: nudges the parent about an end of this child, which the process that ended the run did not do.
     async fn tell_parent(&self, at: &keel_ledger::SessionKey, head: &keel_kernel::Head) {
         let Some(parent) = &head.parent else { return };
         if let Err(error) = self.ledger.tell_parent(at, parent).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "a parent was not told of an end; the next sweep will tell it"
+                "a parent could not be nudged about the end of a child's run; the next sweep will do it"
             );
         }
     }
 
+    /// Does what the rule says about a due session. True: a hint was sent.
     async fn hint(&self, at: &keel_ledger::SessionKey, head: &keel_kernel::Head, due: Millis) -> bool {
         let now = self.ledger.env().now();
         let after_ms = match run::sweep(head, now) {

@@ -1,4 +1,5 @@
-//! One reader's feed: what it has seen, when it looks again, when it ends.
+//! One reader's feed: what it has sent, when it looks again, when it ends. It sends every committed event once and in
+//! order, from its cursor on (R2), and ends with a drain frame (R4).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,18 +21,19 @@ use tokio::time::Instant;
 use crate::single_flight::SingleFlight;
 use crate::{Pace, Streams, frame};
 
-/// Between heartbeats. With the longest look behind it, still at most 10 s (R5).
+/// The pause after which a heartbeat is due. With the longest pause between two looks added it is still less than 10 s
+/// (R5).
 pub const HEARTBEAT: Duration = Duration::from_secs(7);
-/// Events fetched at once, so that a reader of a long ledger takes no more memory than one of a short.
+/// Events read at once, so that the reader of a long ledger takes no more memory than that of a short one.
 const PAGE: usize = 100;
-/// Between two looks for decisions.
+/// The least pause between two looks for decisions.
 const ASK: Duration = Duration::from_millis(500);
-/// Left of an invocation's time for the last query and the drain frame.
+/// The part of an invocation's time that is kept for the last query and the drain frame.
 const MARGIN: Duration = Duration::from_secs(3);
-/// How often in a row the store may fail before the stream ends; the client's next one tries again.
+/// How often in a row a look may fail before the stream ends. The client's next stream tries again.
 const FAILURES_MAX: u32 = 5;
 
-/// The looks of this process's readers, which they take together.
+/// The reads of this process's readers. Readers that ask the same share a read (single flight).
 #[derive(Default)]
 pub(crate) struct Looks {
     events: SingleFlight<(SessionKey, Seq), EventPage>,
@@ -48,16 +50,16 @@ pub(crate) struct Feed {
     cursor: Seq,
     partials: Option<Partials>,
     until_settled: bool,
-    /// Calls that may wait for a person.
+    /// Calls that may need a person's consent, for `decision.opened` frames (H2).
     waiting: Waiting,
     live: bool,
-    /// When a run was live last.
+    /// When a run was last seen to be live.
     live_at: Instant,
     opened: Instant,
     ends: Instant,
-    /// When bytes were sent last.
+    /// When bytes were last sent.
     sent_at: Instant,
-    /// When the session had something new last.
+    /// When the session last had something new.
     news_at: Instant,
     sent: usize,
     pace: Pace,
@@ -65,7 +67,7 @@ pub(crate) struct Feed {
     state: State,
 }
 
-/// What is known of the session's open calls, and which of their decisions were announced (H2).
+/// The session's open calls, as far as the feed knows, and those whose decisions it has announced (H2).
 struct Waiting {
     open: BTreeSet<DedupeKey>,
     announced: BTreeSet<DedupeKey>,
@@ -85,7 +87,7 @@ impl Waiting {
         }
     }
 
-    /// Those to be asked about now: seldom, for each costs a read.
+    /// The calls whose decisions are to be looked for now. It is done seldom, since each costs a read.
     fn due(&mut self, now: Instant) -> Vec<DedupeKey> {
         let unknown: Vec<DedupeKey> = self.open.difference(&self.announced).cloned().collect();
         if unknown.is_empty() || self.asked.is_some_and(|asked| now < asked + ASK) {
@@ -176,9 +178,9 @@ impl Feed {
             State::Open => {}
         }
         loop {
-            // Taken before looking: what commits after this look is found by the next stream.
+            // This is taken before the look: what is committed after the look is sent by the next stream.
             let ending = self.is_ending();
-            // Boxed: what a look needs is not kept while a thousand readers wait.
+            // Boxed, so that a reader that waits keeps no memory for a look. There may be a thousand of them.
             match Box::pin(self.look(&mut out)).await {
                 Ok(more) => {
                     self.failures = 0;
@@ -192,7 +194,10 @@ impl Feed {
                 Err(problem) => {
                     self.failures += 1;
                     metric::count(metric::name::STREAM_ERRORS, 1);
-                    tracing::warn!(code = problem.code().as_str(), "a stream could not look");
+                    tracing::warn!(
+                        code = problem.code().as_str(),
+                        "a stream could not read the session; it tries again"
+                    );
                     if ending || self.failures > FAILURES_MAX {
                         frame::drain(&mut out);
                         self.state = State::Over;
@@ -217,9 +222,9 @@ impl Feed {
         *self.drain.borrow() || now >= self.ends || idle || self.sent >= self.streams.config.bytes
     }
 
-    /// Writes what is new. True where there may be more at once.
+    /// Reads what is new and writes its frames. True: more may be there already.
     async fn look(&mut self, out: &mut BytesMut) -> Result<bool, Problem> {
-        // Partials first: once a message is committed, what is left of its partials is old.
+        // Partials are read first: once a message is committed, the rest of its partials is old.
         self.look_for_partials(out).await?;
         let in_doubt = self.partials.as_ref().is_some_and(|partials| partials.reader.is_in_doubt());
         let page = if in_doubt {
@@ -264,11 +269,11 @@ impl Feed {
         Ok(page.has_more)
     }
 
-    /// H2: announces each decision once to this reader. No frame of it has an id: it is no part of the ledger.
+    /// H2: announces each decision to this reader once. Its frame has no id, since it is no part of the ledger.
     async fn look_for_decisions(&mut self, out: &mut BytesMut) -> Result<(), Problem> {
         for call in self.waiting.due(Instant::now()) {
             let id = Decision::id_of(&self.at.session, &call);
-            // What a stream sees may be a moment old: it asks again.
+            // An eventual read may not show it yet; the feed looks again.
             let read = || self.streams.ledger.decision(&self.at, &id, Consistency::Eventual);
             let found = self.looks.decisions.run((self.at.clone(), id.clone()), read).await?;
             let Some(decision) = &*found else { continue };
@@ -304,7 +309,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Ends the stream for a reader that wanted it until everything is settled, if it still is.
+    /// Ends the stream of a reader that asked for `until=settled`, if no run is live and every event is sent.
     async fn settle(&mut self, out: &mut BytesMut) {
         match self.head().await {
             Ok(head) if !head.run.status.is_live() && head.ledger.seq == self.cursor => {
@@ -312,7 +317,7 @@ impl Feed {
                 self.state = State::Over;
             }
             Ok(head) => self.live = head.run.status.is_live(),
-            Err(_) => {} // the next look meets it again
+            Err(_) => {} // the next look reports the failure
         }
     }
 
@@ -325,7 +330,7 @@ impl Feed {
         tokio::select! {
             biased;
             () = self.commits.wait(look) => {}
-            // A drain that comes now ends the wait; one whose sender is gone never comes.
+            // A drain that begins ends the wait. Where its sender is gone, none ever begins.
             _ = self.drain.wait_for(|drain| *drain) => {}
         }
     }

@@ -1,6 +1,6 @@
-//! Frames, as bytes. A committed event's frame has its seq as `id:` and no name, so that a plain `EventSource` gets it
-//! as a message; every other frame has a name and no id, so that it never moves `Last-Event-ID` (R3). An empty `id:` is
-//! never sent (R5).
+//! The frames of a stream, as bytes. A committed event's frame has its seq as `id:` and no name, so that a plain
+//! `EventSource` takes it as a message. Every other frame has a name and no id, so that it never moves `Last-Event-ID`
+//! (R3). An empty `id:` is never sent (R5).
 
 use bytes::{BufMut as _, BytesMut};
 use keel_kernel::decision::Decision;
@@ -8,12 +8,12 @@ use keel_kernel::partial::PartialChunk;
 use keel_kernel::{Event, Millis};
 use serde_json::json;
 
-/// When a client that lost its stream comes back, in milliseconds.
+/// How long a client that lost its stream waits before it comes back, in milliseconds.
 const RETRY_MS: u64 = 1_000;
-/// When a client that was drained comes back, in milliseconds (R4).
+/// How long a client that was drained waits before it comes back, in milliseconds (R4).
 const DRAIN_RETRY_MS: u64 = 3_000;
 
-/// The first frame.
+/// R5: the first frame, with `retry:`.
 pub(crate) fn hello(out: &mut BytesMut) {
     out.put_slice(format!("retry: {RETRY_MS}\n\n").as_bytes());
 }
@@ -39,18 +39,19 @@ pub(crate) fn decision(out: &mut BytesMut, decision: &Decision, now: Millis) {
     out.put_slice(format!("event: decision.opened\ndata: {data}\n\n").as_bytes());
 }
 
-/// R5: nothing new, still here.
+/// R5: a comment that says that the stream is alive.
 pub(crate) fn heartbeat(out: &mut BytesMut) {
     out.put_slice(b": still here\n\n");
 }
 
-/// R4: the stream ends, the next one begins at cursor + 1. The `retry:` makes a plain `EventSource` obey.
+/// R4: the last frame of a stream that must end; the next stream begins at cursor + 1. `retry:` makes a plain `EventSource`
+/// wait.
 pub(crate) fn drain(out: &mut BytesMut) {
     let data = json!({ "retry_after_ms": DRAIN_RETRY_MS });
     out.put_slice(format!("retry: {DRAIN_RETRY_MS}\nevent: drain\ndata: {data}\n\n").as_bytes());
 }
 
-/// The end that the reader asked for: nothing is running any more.
+/// The last frame of a stream with `until=settled`: no run is live, and every event was sent.
 pub(crate) fn settled(out: &mut BytesMut, status: &str) {
     out.put_slice(format!("event: settled\ndata: {}\n\n", json!({ "status": status })).as_bytes());
 }

@@ -1,8 +1,8 @@
-//! The ledger as server-sent events (R2–R6): every committed event once and in order, across any number of reconnects,
-//! and partials beside them for who asks.
+//! The ledger as server-sent events (R2–R6): every committed event once and in order, across any number of reconnects. A
+//! client that asks for them gets partials too.
 //!
-//! One query after the cursor is both poll and fetch. What a stream costs is bounded: it ends by itself after its life,
-//! always by a drain frame, and a plain `EventSource` comes back to the next one.
+//! One query after the cursor both polls and fetches. What a stream costs is limited: it ends by itself after a while, with
+//! a drain frame, and a plain `EventSource` opens the next one.
 
 mod feed;
 mod frame;
@@ -35,22 +35,22 @@ pub use pace::Pace;
 /// How long streams live and how often they look.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamConfig {
-    /// A stream ends after this.
+    /// A stream ends after this time.
     pub life: Duration,
-    /// A stream ends after this when no run is live.
+    /// A stream ends after this time without a live run.
     pub idle_life: Duration,
     /// A stream ends after this many bytes.
     pub bytes: usize,
-    /// How often it looks while a run is live and has just said something, in milliseconds.
+    /// The shortest pause between two looks, from and to, in milliseconds: after something new came while a run is live.
     pub look_live_ms: (u64, u64),
-    /// How often it looks at the least while a run is live.
+    /// The longest pause while a run is live and nothing comes, in milliseconds.
     pub look_silent_ms: u64,
-    /// How often it looks at the least, in milliseconds; under the heartbeat.
+    /// The longest pause of all, in milliseconds; less than the heartbeat's.
     pub look_idle_ms: u64,
 }
 
 impl Default for StreamConfig {
-    /// What a Lambda function can afford: nothing notifies it of commits, so it polls.
+    /// For a Lambda function: it is not notified of commits, so it polls.
     fn default() -> Self {
         Self {
             life: Duration::from_secs(300),
@@ -63,24 +63,24 @@ impl Default for StreamConfig {
     }
 }
 
-/// When this invocation must be over; a Lambda wiring puts it into a request's extensions.
+/// When this invocation must have ended. The Lambda program puts it into each request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(pub Instant);
 
 /// What the routes work with.
 #[derive(Clone)]
 pub struct Streams {
-    /// The ledger's verbs.
+    /// The ledger.
     pub ledger: Ledger,
-    /// Who calls.
+    /// How callers are recognised.
     pub auth: Auth,
-    /// How long and how often.
+    /// How long streams live and how often they look.
     pub config: StreamConfig,
     /// Turns true when every stream must end (SIGTERM).
     pub drain: watch::Receiver<bool>,
 }
 
-/// The route, behind the `client` scope.
+/// The route, which needs the scope `client`.
 pub fn router(streams: Streams) -> Router {
     let auth = streams.auth.clone();
     let state = (streams, Arc::new(Looks::default()));

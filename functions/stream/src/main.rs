@@ -1,4 +1,5 @@
-//! The stream as a Lambda function whose responses are streamed (buffered routes come back empty under this runtime).
+//! The stream as a Lambda function whose responses are streamed. It serves this route alone: under this runtime a buffered
+//! response would come back empty.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use keel_web::service::finish;
 use lambda_http::{Context, RequestExt as _, run_with_streaming_response};
 use tokio::time::Instant;
 
-/// Carries the invocation's deadline to the handler.
+/// Puts the invocation's deadline into the request, for the handler.
 fn deadline(mut request: Request) -> Request {
     let context: Option<Context> = request.lambda_context_ref().cloned();
     if let Some(context) = context {

@@ -1,15 +1,16 @@
-//! R6: when a stream that is told nothing looks again. Pure: time and chance are the caller's.
+//! How long a stream that is not notified pauses before it looks again (R6). It is pure: the caller measures the time and
+//! draws the random number.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::StreamConfig;
 
-/// While a run is live, what comes after a silence is late by this share of it, so that a run that thinks for long is not
-/// asked ten times a second.
+/// While a run is live, the pause is this part of the time since something came: an eighth. So a run that is silent for
+/// long is not looked at ten times a second.
 const SHARE: u64 = 8;
 
-/// How often a stream looks.
+/// The pauses of one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     config: StreamConfig,
@@ -17,7 +18,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A stream's pace at its start.
+    /// The pace of a stream that begins.
     pub fn new(config: StreamConfig) -> Self {
         Self { config, last_ms: config.look_live_ms.0 }
     }
@@ -27,7 +28,8 @@ impl Pace {
         self.last_ms = self.config.look_live_ms.0;
     }
 
-    /// Milliseconds until the next look, to be drawn from; `silence` is how long nothing was found.
+    /// The pause before the next look, in milliseconds, as a range to draw from. `silence` is the time since something was
+    /// found.
     pub fn next(&mut self, live: bool, silence: Duration) -> RangeInclusive<u64> {
         let StreamConfig { look_live_ms: (low, high), look_silent_ms, look_idle_ms, .. } = self.config;
         self.last_ms = if live {

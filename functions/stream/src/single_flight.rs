@@ -1,7 +1,7 @@
-//! One read for many readers: where many ask the same at the same time, one asks the store for all.
+//! Single flight: readers that ask the same at the same time share one read of the store.
 //!
-//! An answer goes only to those who asked before its read began, so nobody gets less than a read of its own would give:
-//! who is woken by a commit sees that commit.
+//! An answer is shared only with those who asked before its read began. So each sees at least what a read of its own would
+//! have shown: a reader that is notified of a commit sees that commit.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,7 +24,9 @@ impl<K, T> Default for SingleFlight<K, T> {
 }
 
 impl<K: Eq + Hash + Clone, T> SingleFlight<K, T> {
-    /// Boxed: who waits for another's answer keeps no room for a call of its own.
+    /// Gives the answer of a read that began after this call did: another caller's, or that of `read`.
+    ///
+    /// The read is boxed, so that a caller that waits for another's answer keeps no memory for a read of its own.
     pub(crate) async fn run<E, F>(&self, key: K, read: impl FnOnce() -> F) -> Result<Arc<T>, E>
     where
         F: Future<Output = Result<T, E>>,
@@ -54,7 +56,7 @@ impl<K: Eq + Hash + Clone, T> SingleFlight<K, T> {
     }
 }
 
-/// Who waits for the answer. The last to leave, however it leaves, takes the answer along.
+/// A caller that waits for an answer. When the last one for a key is dropped, the answer is dropped with it.
 struct Participant<'a, K: Eq + Hash, T> {
     single_flight: &'a SingleFlight<K, T>,
     key: K,
@@ -64,7 +66,7 @@ struct Participant<'a, K: Eq + Hash, T> {
 impl<K: Eq + Hash, T> Drop for Participant<'_, K, T> {
     fn drop(&mut self) {
         let mut slots = self.single_flight.slots.lock();
-        // The map's own and ours: nobody else can come by one without the map.
+        // Two are left: the map's and this one. Nobody can get another without the map, which is locked.
         if Arc::strong_count(&self.slot) == 2 {
             slots.remove(&self.key);
         }

@@ -1,5 +1,5 @@
-//! A batch of the queue's messages, each a hint to one session, with partial batch failures: a message that failed comes
-//! again, the others do not.
+//! A batch of the queue's messages, each a hint about one session. The ids of the messages that failed are returned; the
+//! queue delivers these again, and no others.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 
 use crate::{Message, Worker};
 
-/// When a message that nobody can read comes again, in seconds: it gets better by no waiting.
+/// After how many seconds a message that is no hint comes again. It comes soon, since waiting does not help.
 const UNREADABLE_AGAIN: u64 = 1;
 
 /// A message as it was received.
@@ -19,16 +19,16 @@ const UNREADABLE_AGAIN: u64 = 1;
 pub struct Received {
     /// Its id, by which a failure names it.
     pub id: String,
-    /// What the queue knows this delivery by.
+    /// Its receipt: the queue's name for this delivery.
     pub receipt: String,
-    /// What it says.
+    /// Its text.
     pub body: String,
 }
 
 /// The queue that messages come from.
 #[async_trait]
 pub trait MessageQueue: Send + Sync {
-    /// Keeps a delivery invisible to others for so many seconds from now.
+    /// Keeps a delivery invisible to others for `seconds` from now.
     async fn keep(&self, receipt: &str, seconds: u64);
 }
 
@@ -46,7 +46,8 @@ impl Message for InWork {
     }
 }
 
-/// Answers each message's session, one after the other, until `deadline`; the ids of the messages that failed.
+/// Answers the run of each message's session, one after the other, until `deadline`. Returns the ids of the messages that
+/// failed.
 pub async fn answer_batch(
     worker: &Worker,
     queue: &Arc<dyn MessageQueue>,
@@ -56,7 +57,7 @@ pub async fn answer_batch(
     let mut failed = Vec::new();
     for Received { id, receipt, body } in batch {
         let Ok(hint) = serde_json::from_str::<Hint>(&body) else {
-            tracing::error!(message = id, "a message is not a hint");
+            tracing::error!(message = id, "a queue message is not a hint");
             queue.keep(&receipt, UNREADABLE_AGAIN).await;
             failed.push(id);
             continue;
@@ -71,8 +72,8 @@ pub async fn answer_batch(
     failed
 }
 
-/// Answers the session that a hint names, as a part of the hint's trace and in a span of its own. False where the attempt
-/// broke off: the hint is to come again.
+/// Answers the run of the session that a hint names, within the hint's trace and in a span of its own. False: the attempt
+/// broke off, so the hint is to come again.
 pub async fn answer_hint(
     worker: &Worker,
     hint: &Hint,
@@ -81,7 +82,7 @@ pub async fn answer_hint(
 ) -> bool {
     let at = hint.session_key();
     let trace = Trace::continued(hint.traceparent.as_deref());
-    // At the level of errors: a filter that drops it would drop the fields of every line within.
+    // The span has the level of errors. A filter that dropped it would drop its fields from every line within.
     let span = tracing::error_span!("hint", trace = %trace.id(), tenant = %at.tenant, session = %at.session);
     let answer = async {
         match worker.answer_run(&at, deadline, message).await {

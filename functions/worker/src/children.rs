@@ -1,5 +1,5 @@
-//! H4: child sessions. A call of the tool `agent` is a session of its own, with its own ledger and stream; its last answer
-//! is the call's result. Its id comes from the call, so whoever holds the parent's run finds the same child.
+//! The tool `agent` (H4): a call of it begins a child session, with a ledger and a stream of its own. The child's last
+//! answer is the call's result. Its id is derived from the call, so every owner of the parent's run finds the same child.
 
 use keel_agent::tool::{Policy, ToolOutput, ToolSpec};
 use keel_agent::{CallState, SessionPortError};
@@ -14,7 +14,7 @@ use crate::session_port::port_error;
 
 /// The tool's name.
 pub const NAME: &str = "agent";
-/// The tool as a model is told of it.
+/// The tool as models see it.
 pub fn spec() -> ToolSpec {
     ToolSpec {
         name: NAME.to_owned(),
@@ -45,7 +45,7 @@ pub(crate) struct Children<'a> {
 }
 
 impl Children<'_> {
-    /// Where a call of the tool stands. `parent` is the parent's head.
+    /// What has become of a call of the tool. `parent` is the parent's head.
     pub(crate) async fn call_state(
         &self,
         call: &ToolCall,
@@ -93,7 +93,7 @@ impl Children<'_> {
         Ok(CallState::Known(ToolOutput::of(text)))
     }
 
-    /// Makes the child and tells it its task. Doing it again finds what is there.
+    /// Makes the child and commits its task as its input. Doing it again finds what is there.
     pub(crate) async fn begin(&self, call: &ToolCall, parent: &Head) -> Result<(), SessionPortError> {
         self.ledger.begin_child(self.parent, parent, self.own, call).await.map_err(port_error)
     }

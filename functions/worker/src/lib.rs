@@ -1,7 +1,8 @@
-//! Answers runs: a hint names a session, a claim makes it ours, the loop answers it, and meanwhile a watcher keeps the
-//! lease, listens for a cancel and looks at the clock.
+//! The worker: it answers runs. A hint names a session, a claim takes its run, and the agent loop answers it. Meanwhile a
+//! watcher keeps the lease, looks for a cancel and watches the invocation's time.
 //!
-//! A hint that comes twice, late or for nothing fails to claim and is dropped.
+//! A hint that comes twice, late or for nothing finds nothing to claim and is dropped. A worker that dies leaves all that
+//! its successor needs in the ledger and the head.
 
 pub mod batch;
 pub mod children;
@@ -31,18 +32,18 @@ pub use tenant_resources::{ConfigureModel, TenantResources};
 use waits::{SessionWaits, TenantSpending};
 use watch::Watcher;
 
-/// What a worker may do.
+/// A worker's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerConfig {
     /// Requests that one attempt may make.
     pub max_turns: u32,
     /// The second attempt's backoff, in milliseconds; doubled for each later one, up to a minute.
     pub backoff_ms: u64,
-    /// No new model request or tool in this last part of an invocation.
+    /// The last part of an invocation, in which no request to a model and no tool call begins.
     pub no_new_request: Duration,
-    /// What runs is stopped and handed over in this last part of an invocation.
+    /// The last part of an invocation, in which whatever is at work is stopped and the run handed over (S5).
     pub stop: Duration,
-    /// How often the head is looked at for a cancel, in milliseconds: well within a second.
+    /// The pause between two looks for a cancel, from and to, in milliseconds: less than a second.
     pub look_ms: (u64, u64),
 }
 
@@ -61,7 +62,7 @@ impl Default for WorkerConfig {
 /// The longest backoff, in milliseconds.
 const BACKOFF_MAX_MS: u64 = 60_000;
 
-/// The queue message behind a hint: it stays invisible to others as long as its run is worked on.
+/// The queue message that brought a hint. It stays invisible to others while its run is worked on.
 #[async_trait]
 pub trait Message: Send + Sync {
     /// Keeps it invisible for another lease.
@@ -80,7 +81,7 @@ impl Message for NoMessage {
 /// What became of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// There was nothing for us to do.
+    /// There was nothing to claim, for this reason.
     NotClaimed(NotClaimable),
     /// The attempt ended.
     Ended(Ended),
@@ -100,16 +101,16 @@ pub enum WorkerError {
     SessionPort(#[from] SessionPortError),
 }
 
-/// A worker.
+/// A worker: it answers the runs of any tenant's sessions.
 #[derive(Clone)]
 pub struct Worker {
-    /// The ledger's verbs.
+    /// The ledger.
     pub ledger: Ledger,
-    /// What tenants spent.
+    /// What tenants have spent.
     pub tenants: TenantStore,
-    /// What each attempt works with.
+    /// Where each attempt gets its model and tools.
     pub resources: Arc<dyn ResourceSource>,
-    /// What it may do.
+    /// Its limits.
     pub config: WorkerConfig,
     /// Turns true when every run must be handed over (SIGTERM).
     pub drain: tokio::sync::watch::Receiver<bool>,
@@ -123,7 +124,7 @@ impl Worker {
         deadline: Option<Instant>,
         message: &dyn Message,
     ) -> Result<Answered, WorkerError> {
-        // Unique for each claim, so that no two attempts of one process are taken for one owner.
+        // The name is new for each claim, so that no two attempts in one process are taken for one owner.
         let owner = OwnerId::parse(format!("worker-{}", self.ledger.env().unique())).expect("visible ASCII");
         let claimed = match self.ledger.claim(at, &owner).await? {
             Ok(claimed) => claimed,
@@ -135,9 +136,9 @@ impl Worker {
         let session_port =
             LedgerSessionPort::new(self.ledger.clone(), at.clone(), token.clone(), known.clone());
         tracing::info!(epoch = token.epoch.0, attempt = claimed.head.run.attempts, "an attempt begins");
-        // S: a cancel that came before the claim is known from the start.
+        // S: a cancel that came before the claim is known from the beginning.
         let cancel = claimed.head.run.cancel.is_some();
-        let (signals, told) = tokio::sync::watch::channel(Signals { cancel, ..Signals::default() });
+        let (signals, received) = tokio::sync::watch::channel(Signals { cancel, ..Signals::default() });
         let watcher = Watcher { worker: self, at, token: &claimed.token, deadline, message, signals };
         let attempt = async {
             match self.resources.resources(at, description.as_ref()).await {
@@ -146,14 +147,14 @@ impl Worker {
                         at,
                         &claimed,
                         AttemptInputs { resources, description, session_port: &session_port, known },
-                        told,
+                        received,
                     )
                     .await
                 }
                 Err(error) => self.fail(&claimed, &session_port, &error).await,
             }
         };
-        // The lease is kept from the claim on: models and tools of one's own may take their time to say what they are.
+        // The watcher begins right after the claim, since it may take long to connect to a tenant's tools.
         let ended = tokio::select! {
             biased;
             ended = attempt => ended?,
@@ -170,7 +171,7 @@ impl Worker {
         at: &SessionKey,
         claimed: &Claimed,
         inputs: AttemptInputs<'_>,
-        told: tokio::sync::watch::Receiver<Signals>,
+        received: tokio::sync::watch::Receiver<Signals>,
     ) -> Result<Ended, WorkerError> {
         let AttemptInputs { resources, description, session_port, known } = inputs;
         let run = self.context(claimed, description.as_ref(), &resources);
@@ -198,17 +199,20 @@ impl Worker {
             waits: &waits,
             new_id: &new_id,
         };
-        Ok(keel_agent::answer_run(ports, &run, told).await?)
+        Ok(keel_agent::answer_run(ports, &run, received).await?)
     }
 
-    /// An attempt without its resources fails like any other, and says why.
+    /// Settles an attempt whose resources are missing as failed, with the reason in its summary.
     async fn fail(
         &self,
         claimed: &Claimed,
         session_port: &LedgerSessionPort,
         error: &MissingResources,
     ) -> Result<Ended, WorkerError> {
-        tracing::warn!(error = error as &dyn std::error::Error, "an attempt has nothing to work with");
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "an attempt fails, because what it needs is missing"
+        );
         let run = &claimed.head.run;
         let outcome = Outcome::Failed { backoff_ms: self.backoff(run.attempts) };
         let summary = keel_agent::not_begun(run.attempts, &error.what);
@@ -245,7 +249,7 @@ impl Worker {
     }
 }
 
-/// A session's tools, and the one that begins children.
+/// A session's tools, and the tool that begins children.
 struct WithAgents<'a>(&'a dyn Tools);
 
 #[async_trait]

@@ -18,7 +18,7 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 use secrecy::SecretString;
 use tokio::time::Instant;
 
-/// The queue of hints, as its consumer.
+/// The queue of hints, for the consumer of its messages.
 struct Queue(SqsHints);
 
 #[async_trait::async_trait]
@@ -66,8 +66,8 @@ async fn resources(setup: &Setup) -> Result<TenantResources, Error> {
     Ok(TenantResources::new(Settings::new(setup.tenants()), secrets, caller, egress, own, configure))
 }
 
-/// `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`; the key from the secret that `KEEL_PROVIDER_SECRET` names. Read at
-/// init: a cold start can pay for it, and a key that was rotated comes with the next environment.
+/// The deployment's own model: `KEEL_PROVIDER`, `KEEL_PROVIDER_URL`, `KEEL_MODEL`, and the key in the secret that
+/// `KEEL_PROVIDER_SECRET` names. The secret is read at a cold start alone, so a rotated key is used from the next one on.
 async fn model(setup: &Setup) -> Result<ProviderConfig, Error> {
     let key = match setup.text("KEEL_PROVIDER_SECRET") {
         None => None,

@@ -1,4 +1,4 @@
-//! What a session's attempt works with: its model, its tools, its tenant's budget.
+//! The port to an attempt's resources: its model, its tools, its tenant's budget.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use keel_kernel::SessionDescription;
 use keel_kernel::budget::Budget;
 use keel_ledger::SessionKey;
 
-/// What one attempt works with.
+/// The resources of one attempt.
 #[derive(Clone)]
 pub struct AttemptResources {
     /// The model.
     pub provider: Arc<dyn Provider>,
-    /// What requests ask it for; `None`: its own choice.
+    /// The model's name in requests; `None`: the provider's own choice.
     pub model: Option<String>,
-    /// What it may read.
+    /// How long a context may be.
     pub window: Window,
     /// The tools.
     pub tools: Arc<dyn Tools>,
-    /// H5: what the tenant may spend in a month; `None`: as much as it likes, and nothing is counted.
+    /// H5: the tenant's budget for a month; `None`: it has none, and nothing is counted.
     pub budget: Option<Budget>,
 }
 
-/// What an attempt needs is missing: the attempt fails for a reason that people may mend.
+/// Something that an attempt needs is missing, so the attempt fails. People can correct it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct MissingResources {
-    /// What is missing, fit for the ledger: no secret stands in it.
+    /// What is missing, as a text for the ledger. It holds no secret.
     pub what: String,
     /// Why.
     #[source]
@@ -36,16 +36,16 @@ pub struct MissingResources {
 }
 
 impl MissingResources {
-    /// Something that people left out.
+    /// Something that nobody has set, so there is no other cause.
     pub fn missing(what: impl Into<String>) -> Self {
         Self { what: what.into(), source: None }
     }
 }
 
-/// Finds what a session's attempt works with.
+/// Finds the resources of a session's attempts.
 #[async_trait]
 pub trait ResourceSource: Send + Sync {
-    /// For an attempt that begins now.
+    /// The resources of an attempt that begins now.
     async fn resources(
         &self,
         at: &SessionKey,
@@ -53,7 +53,7 @@ pub trait ResourceSource: Send + Sync {
     ) -> Result<AttemptResources, MissingResources>;
 }
 
-/// The same for every session.
+/// The same resources for every session.
 #[derive(Clone)]
 pub struct FixedResources {
     /// The model.

@@ -1,5 +1,5 @@
-//! The loop's session port over the ledger: it shows its token with every write, and remembers the head, so that a write needs
-//! no read before it.
+//! The agent loop's session port over the ledger. It sends the lease token with every write, and remembers the newest
+//! head, so that a write needs no read before it.
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Attempt resources from what the tenant has set, and from the deployment's own configuration where it has set nothing.
+//! Attempt resources from the tenant's settings, and from the deployment's configuration where the tenant has set nothing.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,16 +18,16 @@ use keel_settings::{Model, Prices, ProviderKind, Secrets, Settings, TenantBudget
 
 use crate::resources::{AttemptResources, FixedResources, MissingResources, ResourceSource};
 
-/// How long a connected model is kept: a key that was changed counts from then on.
+/// How long a client of a model is kept. A changed key is used after that time at the latest.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How a deployment completes a provider configuration.
+/// Adds to a provider configuration what the deployment has for every model.
 pub type ConfigureModel = Box<dyn Fn(ProviderConfig) -> ProviderConfig + Send + Sync>;
 
-/// The clients of the models that were asked last, each with its age.
+/// The clients of models, each with the moment when it was made.
 type Connected = HashMap<String, (Instant, Arc<dyn Provider>)>;
 
-/// Finds models, tools and budgets in the settings.
+/// Finds models, tools and budgets in the tenants' settings.
 pub struct TenantResources {
     settings: Settings,
     secrets: Arc<dyn Secrets>,
@@ -39,8 +39,8 @@ pub struct TenantResources {
 }
 
 impl TenantResources {
-    /// `own` answers where a tenant has set no model, and brings the tools that every session has; `configure` adds what the
-    /// deployment has for every model: its own AWS clients.
+    /// `own` has the model of tenants that have set none, and the tools that every session has. `configure` adds what the
+    /// deployment has for every model: its AWS clients.
     pub fn new(
         settings: Settings,
         secrets: Arc<dyn Secrets>,
@@ -132,7 +132,7 @@ impl ResourceSource for TenantResources {
         let mut resources = self.own.resources(at, description).await?;
         if let Some((name, model)) = all.models.pick(wanted) {
             resources.provider = self.model(&at.tenant, name, model).await?;
-            resources.model = None; // the entry says which
+            resources.model = None; // the settings' entry names the model
             resources.window = model.window();
         }
         let only = description.and_then(|description| description.plugins.as_ref());

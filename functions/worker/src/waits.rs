@@ -1,4 +1,5 @@
-//! What a run waits for, over the ledger: decisions, children, budgets (H).
+//! What a run may have to wait for (H), over the ledger: decisions, children, budgets. No event is missed between a look
+//! and the park: the nudges are read before the look (H1).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use keel_settings::month;
 use crate::children::{self, Children};
 use crate::session_port::{Known, port_error};
 
-/// How long a run that met its tenant's budget waits before it looks again, in milliseconds: nobody tells it.
+/// How long a run that has reached its tenant's budget waits before it looks again, in milliseconds. Nothing nudges it.
 const TENANT_LOOK_MS: u64 = 300_000;
 
 pub(crate) struct SessionWaits {
@@ -30,14 +31,14 @@ pub(crate) struct SessionWaits {
     pub(crate) token: LeaseToken,
     pub(crate) description: Option<SessionDescription>,
     pub(crate) known: Arc<Known>,
-    /// By tool.
+    /// The policies, by tool.
     pub(crate) policies: BTreeMap<String, Policy>,
     pub(crate) tenant: Option<TenantSpending>,
-    /// The nudges of the head that was read before anything was looked at (H1).
+    /// The number of nudges in the head that was read before the last look (H1).
     seen: Mutex<u64>,
 }
 
-/// H5: the tenant's budget, and what is known to be spent of it.
+/// H5: the tenant's budget, and what of it is known to be spent.
 pub(crate) struct TenantSpending {
     budget: Budget,
     spent: Mutex<Spent>,
@@ -80,7 +81,7 @@ impl SessionWaits {
         Children { ledger: &self.ledger, parent: &self.at, own: self.description.as_ref() }
     }
 
-    /// H1: the head as of now, before anything that the run may wait for is looked at.
+    /// H1: reads the head, to be done before anything that the run may wait for is looked at.
     async fn look(&self) -> Result<(), SessionPortError> {
         let head = self.ledger.head(&self.at).await.map_err(port_error)?;
         *self.seen.lock() = head.run.nudges;
@@ -92,7 +93,7 @@ impl SessionWaits {
         self.policies.get(&call.name).cloned().unwrap_or_default()
     }
 
-    /// H2: takes a decision that nobody answered in time off the tenant's list.
+    /// H2: removes a decision that nobody answered in time from the tenant's list.
     async fn withdraw(&self, id: &str) -> Result<(), SessionPortError> {
         let found = self.ledger.decision(&self.at, id, Consistency::Strong).await.map_err(port_error)?;
         let Some(decision) = found else { return Ok(()) };
@@ -126,7 +127,7 @@ impl SessionWaits {
     }
 }
 
-/// What an answer makes of a call (H2, H3).
+/// What a person's answer means for a call (H2, H3).
 fn given(answer: &DecisionAnswer) -> CallState {
     let comment = answer.comment.as_deref().map_or(String::new(), |comment| format!(": {comment}"));
     match &answer.verdict {
@@ -142,7 +143,7 @@ impl Waits for SessionWaits {
         let may_wait =
             |call: &ToolCall| call.name == children::NAME || self.policy(call).asks(&call.arguments);
         if !calls.iter().any(may_wait) {
-            return Ok(vec![CallState::Ready(None); calls.len()]); // nothing is read for what cannot wait
+            return Ok(vec![CallState::Ready(None); calls.len()]); // nothing is read where no call can wait
         }
         self.look().await?;
         let mut call_states = Vec::with_capacity(calls.len());
@@ -180,7 +181,7 @@ impl Waits for SessionWaits {
             match self.ledger.answer_decision(&self.at, &id, &digest, &answer).await {
                 Ok(_) => {}
                 Err(LedgerError::Refused(Refusal::DecisionExpired)) => self.withdraw(&id).await?,
-                Err(LedgerError::Refused(_)) => {} // never opened, or answered
+                Err(LedgerError::Refused(_)) => {} // it was never opened, or is answered
                 Err(error) => return Err(port_error(error)),
             }
         }
@@ -209,9 +210,13 @@ impl Waits for SessionWaits {
         match self.tenants.spend(&self.at.tenant, &month, spent).await {
             Ok(sum) => *tenant.spent.lock() = sum,
             Err(error) => {
-                // Not tried again: a sum must not count twice what it may have counted. A budget may be overrun by one answer.
+                // It is not tried again, since it may have been counted, and must not count twice. So a tenant may exceed
+                // its budget by one answer.
                 tenant.spent.lock().add(spent);
-                tracing::warn!(error = &error as &dyn std::error::Error, "what was spent may not be counted");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "what an answer cost may not be counted in the tenant's budget"
+                );
             }
         }
     }

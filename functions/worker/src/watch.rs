@@ -1,5 +1,5 @@
 //! The watcher beside a running attempt: it keeps the lease and the queue message, notices a cancel within a second, and
-//! tells the loop when the invocation's time runs out (S5).
+//! signals to the loop when the invocation's time runs out (S5).
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Watcher<'_> {
         loop {
             let draining = *drain.borrow();
             let time = if draining { Time::Stop } else { time_left(&self.worker.config, self.deadline) };
-            self.tell(|signals| signals.time = time);
+            self.signal(|signals| signals.time = time);
             let look = Duration::from_millis(env.pick(low..=high));
             let look = tokio::time::sleep(look.min(until_next_deadline(&self.worker.config, self.deadline)));
             tokio::select! {
@@ -42,16 +42,19 @@ impl Watcher<'_> {
             }
             match self.worker.ledger.head_eventual(self.at).await {
                 Ok(Some(seen)) => head = seen,
-                Ok(None) => self.tell(|signals| signals.lost = true),
-                // Not seeing is no reason to stop: the next look may see, and the epoch keeps the ledger safe.
+                Ok(None) => self.signal(|signals| signals.lost = true),
+                // A look that failed is no reason to stop: the next one may succeed, and the epoch keeps the ledger safe.
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the watcher could not look")
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the watcher could not read the head; it looks again"
+                    )
                 }
             }
-            // An eventual read may be older than the claim; only a newer epoch is somebody else's.
+            // An eventual read may be older than the claim. Only a newer epoch is another owner's.
             let lost = head.closed || head.epoch > self.token.epoch;
             let cancel = head.epoch == self.token.epoch && head.run.cancel.is_some();
-            self.tell(|signals| {
+            self.signal(|signals| {
                 signals.lost |= lost;
                 signals.cancel |= cancel;
             });
@@ -70,13 +73,16 @@ impl Watcher<'_> {
         match self.worker.ledger.renew(self.at, Some(head), self.token).await {
             Ok(_) => {}
             Err(LedgerError::Refused(Refusal::Fenced { .. } | Refusal::SessionClosed)) => {
-                self.tell(|signals| signals.lost = true);
+                self.signal(|signals| signals.lost = true);
             }
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a lease was not renewed"),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a lease was not renewed; it is tried again"
+            ),
         }
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Signals)) {
+    fn signal(&self, change: impl FnOnce(&mut Signals)) {
         self.signals.send_if_modified(|signals| {
             let before = *signals;
             change(signals);
@@ -85,13 +91,13 @@ impl Watcher<'_> {
     }
 }
 
-/// A commit extends the lease too, so a busy run is rarely due.
+/// Whether the lease must be renewed: a third of it has passed. A commit extends it too, so a busy run rarely needs this.
 fn is_due(head: &Head, token: &LeaseToken, now: Millis, third: u64) -> bool {
     let until = head.lease.as_ref().map_or(Millis(0), |lease| lease.until);
     head.epoch == token.epoch && until.since(now) < 2 * third
 }
 
-/// How long until the time that is left means something else (S5).
+/// The time until the next of the two deadlines, `no_new_request` and `stop` (S5).
 fn until_next_deadline(config: &WorkerConfig, deadline: Option<Instant>) -> Duration {
     let Some(deadline) = deadline else { return Duration::MAX };
     let left = deadline.saturating_duration_since(Instant::now());

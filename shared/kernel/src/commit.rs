@@ -126,8 +126,8 @@ fn check_key_in_payload(event: &NewEvent, facts: &Facts) -> Result<(), Refusal> 
 /// Decides a commit against a head: the transition that appends its events.
 ///
 /// # Errors
-/// The rule that the commit breaks. Where [`Refusal::depends_on_state`], this very commit may have been carried out before
-/// and its answer lost: look its keys up before you answer with the refusal (I6).
+/// The rule that the commit breaks. Where [`Refusal::depends_on_state`] is true, this very commit may have been carried
+/// out before and its answer lost: look its keys up before you answer with the refusal (I6).
 pub fn decide(head: &Head, now: Millis, commit: &Commit<'_>) -> Result<Transition, Refusal> {
     let checked = check(commit)?;
     head.check_open()?;

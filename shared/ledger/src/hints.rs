@@ -1,5 +1,5 @@
-//! The queue port. A hint says "look at this session"; it is never the truth, may come twice, late or never, and costs
-//! a failed claim when it is wrong. The sweep sends what got lost.
+//! The port to the queue of hints. A hint says "look at this session". It may come late, twice or never, and is never the
+//! truth: a wrong one costs a failed claim, and for a lost one the sweep sends another.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use keel_env::trace::Trace;
 /// A message on the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
-    /// Whose session.
+    /// The tenant that owns the session.
     pub tenant: TenantId,
-    /// Which.
+    /// The session.
     pub session: SessionId,
-    /// W3C trace context of what caused it, if it was a part of one. For logs alone.
+    /// The W3C trace context of the request that caused it, if there was one. For logs alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
 impl Hint {
-    /// A hint about a session, sent by what is going on.
+    /// A hint about a session, with the current trace context.
     pub fn about(at: &SessionKey) -> Self {
         Self {
             tenant: at.tenant.clone(),
@@ -39,7 +39,7 @@ impl Hint {
     }
 }
 
-/// A hint could not be sent. Nothing is lost: the sweep finds the session.
+/// A hint could not be sent. The sweep finds the session, so nothing is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("the hint was not queued")]
 pub struct HintError(#[source] Box<dyn std::error::Error + Send + Sync>);
@@ -66,8 +66,8 @@ impl SqsHints {
 }
 
 impl SqsHints {
-    /// Keeps a received message invisible to others for so many seconds more. If that fails it may come twice, which is
-    /// harmless: the second finds the run claimed.
+    /// Keeps a received message invisible to others for `seconds` from now. Where this fails, the message may come twice,
+    /// which is harmless: the second finds the run claimed.
     pub async fn keep(&self, receipt: &str, seconds: u64) {
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let kept = self
@@ -82,7 +82,7 @@ impl SqsHints {
             let error = error.into_service_error();
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "a message's visibility was not extended"
+                "a queue message could not be kept invisible; it may be received twice"
             );
         }
     }
@@ -114,7 +114,7 @@ impl Hints for SqsHints {
 pub struct LocalHints(mpsc::UnboundedSender<Hint>);
 
 impl LocalHints {
-    /// The port, and the end where hints come out.
+    /// The port, and the receiver of what is sent through it.
     pub fn channel() -> (Self, mpsc::UnboundedReceiver<Hint>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -130,7 +130,7 @@ impl Hints for LocalHints {
         }
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(after_ms)).await;
-            // The worker is gone with its process; the next start's sweep finds the session.
+            // Where this fails, the worker is gone with its process. The sweep at the next start finds the session.
             let _ = sender.send(hint);
         });
         Ok(())

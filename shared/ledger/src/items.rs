@@ -1,6 +1,6 @@
-//! The items, written and read by hand, because their names and sizes are what a commit costs.
+//! The items of the tables. They are written and read by hand, because their names and sizes decide what a commit costs.
 //!
-//! Every item carries a schema version `v`. A reader refuses a version it does not know instead of guessing.
+//! Every item has a schema version `v`. A version that is not known here is an error, and never guessed at.
 
 use keel_kernel::budget::Budget;
 use keel_kernel::decision::Decision;
@@ -20,17 +20,17 @@ use crate::value::{Item, Key, Value};
 /// The schema of head, event and key items.
 pub const VERSION: u64 = 1;
 
-/// Attribute names. Short, since every one of them is paid for with every write.
+/// Attribute names. They are short, since every write pays for each of them.
 pub mod attr {
     /// Schema version.
     pub const VERSION: &str = "v";
-    /// Head: who owns its state, when that is not us.
+    /// Head: present for an external session.
     pub const EXTERNAL: &str = "external";
     /// Head: present once closed.
     pub const CLOSED: &str = "closed";
-    /// Head: attempts a run may spend.
+    /// Head: attempts that a run may have.
     pub const MAX_ATTEMPTS: &str = "maxAttempts";
-    /// Head, key: a seq.
+    /// Head: the last seq. Key: the seq of the event that holds it.
     pub const SEQ: &str = "seq";
     /// Head: unanswered inputs as ranges, `3-7,9`.
     pub const UNANSWERED: &str = "unanswered";
@@ -40,7 +40,7 @@ pub mod attr {
     pub const OWED: &str = "owed";
     /// Head: present once a message carried inputSeqs.
     pub const SEEN: &str = "seen";
-    /// Head: the run row.
+    /// Head: the run, as a map.
     pub const RUN: &str = "run";
     /// Head: the newest epoch. Event: the epoch it was committed under.
     pub const EPOCH: &str = "epoch";
@@ -52,13 +52,13 @@ pub mod attr {
     pub const UNTIL: &str = "until";
     /// Head: the newest epoch with a run.finished.
     pub const FINISHED: &str = "finished";
-    /// Head: index partition and moment of its next look by the sweep.
+    /// Head: the partition of the due index, and with [`DUE_AT`] the moment of the sweep's next look.
     pub const DUE_SHARD: &str = "dueShard";
-    /// See [`DUE_SHARD`].
+    /// Head: the moment of the sweep's next look.
     pub const DUE_AT: &str = "dueAt";
     /// Head: the last completed answer.
     pub const ANSWERED: &str = "answered";
-    /// Head: the newest compaction, what it keeps and which inputs before that, `9:4:2-3`.
+    /// Head: the newest compaction's seq, the first event it keeps and the inputs before that which it keeps, `9:4:2-3`.
     pub const COMPACTED: &str = "compacted";
     /// Head: tokens and micro-dollars spent, `1200:350`.
     pub const SPENT: &str = "spent";
@@ -66,7 +66,7 @@ pub mod attr {
     pub const BUDGET: &str = "budget";
     /// Head: the parent session.
     pub const PARENT: &str = "parent";
-    /// Head: present while the parent was not told of an end.
+    /// Head: present while the parent must be nudged about the end of a run.
     pub const TELLS: &str = "tells";
     /// Head: present while a compaction is asked for.
     pub const COMPACT: &str = "compact";
@@ -74,13 +74,13 @@ pub mod attr {
     pub const KIND: &str = "kind";
     /// Event: payload as JSON text.
     pub const PAYLOAD: &str = "payload";
-    /// Event: moment of its commit.
+    /// Event: the moment of its commit, in milliseconds since 1970.
     pub const TS: &str = "ts";
-    /// Event, key: the commit.
+    /// Event, key: the commit's id.
     pub const COMMIT: &str = "commit";
-    /// Event: place in its commit.
+    /// Event: its 0-based place in its commit.
     pub const INDEX: &str = "ci";
-    /// Event: size of its commit.
+    /// Event: the number of events of its commit.
     pub const SIZE: &str = "cn";
     /// Event: the run's readWatermark (A4).
     pub const WATERMARK: &str = "wm";
@@ -88,7 +88,7 @@ pub mod attr {
     pub const DIGEST: &str = "digest";
 }
 
-/// The attribute of a row that holds a value as JSON text: nothing but these rows' own readers looks inside.
+/// The attribute that holds a row's value as JSON text. No condition looks inside.
 pub const ROW: &str = "row";
 /// A description's revision, beside its row so that a condition can see it.
 pub const REVISION: &str = "rev";
@@ -113,7 +113,7 @@ fn versioned(key: Key) -> Item {
 /// A row that holds a value as JSON text.
 ///
 /// # Panics
-/// If the value does not serialise: rows are made of texts and numbers.
+/// If the value does not serialise. Rows consist of texts and numbers, which do.
 pub fn row_item<T: Serialize>(key: Key, row: &T) -> Item {
     let row = serde_json::to_string(row).expect("a row of strings and numbers serialises");
     let mut item = versioned(key);
@@ -122,29 +122,32 @@ pub fn row_item<T: Serialize>(key: Key, row: &T) -> Item {
 }
 
 /// The value of a row.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
 pub fn read_row<T: DeserializeOwned>(item: &Item) -> Result<T, StoreError> {
     Reader::versioned(item)?.parse(ROW, serde_json::from_str)
 }
 
-/// A session's description.
+/// The item of a session's description.
 pub fn description_item(at: &SessionKey, description: &SessionDescription) -> Item {
     let mut item = row_item(keys::description(at), description);
     item.insert(REVISION.to_owned(), number(description.revision));
     item
 }
 
-/// A session's place in its tenant's list.
+/// A session's entry in its tenant's list.
 pub fn listed_session(at: &SessionKey, created: Millis) -> Item {
     versioned(keys::listed_session(at, created))
 }
 
-/// A child's place in its parent's list (H4).
+/// A child's entry in its parent's list (H4).
 pub fn child_item(child: &SessionKey, of: &ChildOf) -> Item {
     let parent = SessionKey { tenant: child.tenant.clone(), session: of.parent.clone() };
     versioned(keys::child(&parent, &child.session))
 }
 
-/// A decision (H2).
+/// The item of a decision (H2).
 pub fn decision_item(at: &SessionKey, decision: &Decision) -> Item {
     let mut item = row_item(keys::decision(at, &decision.id), decision);
     if decision.given.is_none() {
@@ -153,12 +156,12 @@ pub fn decision_item(at: &SessionKey, decision: &Decision) -> Item {
     item
 }
 
-/// An open decision's place in its tenant's list.
+/// An open decision's entry in its tenant's list.
 pub fn listed_decision(tenant: &TenantId, decision: &Decision) -> Item {
     row_item(keys::listed_decision(tenant, decision.opened_ms, &decision.id), &decision.id)
 }
 
-/// The head's attributes, keys included.
+/// The head's item.
 pub fn head_item(at: &SessionKey, head: &Head) -> Item {
     let mut item = versioned(keys::head(at));
     item.extend([
@@ -202,7 +205,7 @@ pub fn head_item(at: &SessionKey, head: &Head) -> Item {
     item
 }
 
-/// The run row as one map, so that one condition compares all of it.
+/// The run as one map, so that one condition compares all of it.
 pub fn run_value(run: &Run) -> Value {
     let mut map = Item::from([
         ("status".to_owned(), text(run.status.as_str())),
@@ -299,7 +302,7 @@ pub fn key_item(at: &SessionKey, claim: &KeyClaim, commit: &CommitId) -> Item {
     item
 }
 
-/// Reads an item's attributes, naming the one that does not read.
+/// Reads an item's attributes. An error names the attribute that does not decode.
 pub(crate) struct Reader<'a>(pub(crate) &'a Item);
 
 impl<'a> Reader<'a> {
@@ -336,7 +339,7 @@ impl<'a> Reader<'a> {
         u32::try_from(self.number(name)?).map_err(|_| self.bad(name))
     }
 
-    /// An attribute of a text form of its own, if present.
+    /// An attribute with a text format of its own, if it is present.
     fn maybe<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
         self.maybe_text(name)?.map(|text| parse(text).ok_or_else(|| self.bad(name))).transpose()
     }
@@ -354,7 +357,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A head's item.
+/// Reads a head's item.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
 pub fn read_head(item: &Item) -> Result<Head, StoreError> {
     let r = Reader::versioned(item)?;
     let unanswered = parse_ranges(r.maybe_text(attr::UNANSWERED)?.unwrap_or_default())
@@ -436,7 +442,10 @@ fn read_status(r: &Reader<'_>, name: &str) -> Result<RunStatus, StoreError> {
     RunStatus::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| r.bad(name))
 }
 
-/// An event's item.
+/// Reads an event's item.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
 pub fn read_event(item: &Item) -> Result<Event, StoreError> {
     let r = Reader::versioned(item)?;
     let seq = r.parse("sk", |sk| sk.strip_prefix("e#").ok_or(()).and_then(|n| n.parse().map_err(|_| ())))?;
@@ -456,7 +465,10 @@ pub fn read_event(item: &Item) -> Result<Event, StoreError> {
     })
 }
 
-/// A dedupe key's item.
+/// Reads a dedupe key's item.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
 pub fn read_key(item: &Item) -> Result<KeyRow, StoreError> {
     let r = Reader::versioned(item)?;
     let (name, key) =
@@ -470,7 +482,7 @@ pub fn read_key(item: &Item) -> Result<KeyRow, StoreError> {
     })
 }
 
-/// Ascending numbers as `3-7,9`: a queue of inputs takes a few bytes, however long.
+/// Ascending numbers as `3-7,9`, so that many inputs in a row take a few bytes.
 fn ranges(numbers: impl Iterator<Item = u64>) -> String {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for n in numbers {

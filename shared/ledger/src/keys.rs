@@ -1,4 +1,4 @@
-//! The keys of every item, and how they sort.
+//! The keys of every item. Sort keys sort as their numbers do, since numbers are padded with zeros.
 //!
 //! | table | pk | sk |
 //! |---|---|---|
@@ -18,7 +18,7 @@ use crate::value::Key;
 
 /// The head's sort key.
 pub const HEAD: &str = "head";
-/// The sort key of a session's descriptive row.
+/// The sort key of a session's description.
 pub const DESCRIPTION: &str = "meta";
 /// What the sort keys of a session's decisions begin with.
 pub const DECISION_PREFIX: &str = "approval#";
@@ -28,7 +28,7 @@ pub const CHILD_PREFIX: &str = "child#";
 pub const SESSION_PREFIX: &str = "s#";
 /// What the sort keys of a tenant's open decisions begin with.
 pub const OPEN_PREFIX: &str = "open#";
-/// What the sort keys of a tenant's settings begin with, so that one query has all of them.
+/// What the sort keys of a tenant's settings begin with, so that one query reads all of them.
 pub const SETTING_PREFIX: &str = "conf#";
 /// What the sort keys of a tenant's plugins begin with.
 pub const PLUGIN_PREFIX: &str = "conf#plugin#";
@@ -45,7 +45,7 @@ pub fn description(at: &SessionKey) -> Key {
     Key::new(at.to_string(), DESCRIPTION)
 }
 
-/// An event's sort key; it sorts as the seq does.
+/// An event's sort key. Events sort by seq.
 pub fn event_sk(seq: Seq) -> String {
     format!("e#{:016}", seq.0)
 }
@@ -60,7 +60,7 @@ pub fn dedupe_key(at: &SessionKey, name: KeyName, key: &DedupeKey) -> Key {
     Key::new(at.to_string(), format!("k#{name}#{key}"))
 }
 
-/// A session's key in its tenant's list; it sorts by age.
+/// A session's key in its tenant's list, which sorts by age.
 pub fn listed_session(at: &SessionKey, created: Millis) -> Key {
     Key::new(at.tenant.to_string(), format!("{SESSION_PREFIX}{:016}#{}", created.0, at.session))
 }
@@ -70,7 +70,7 @@ pub fn decision(at: &SessionKey, id: &str) -> Key {
     Key::new(at.to_string(), format!("{DECISION_PREFIX}{id}"))
 }
 
-/// A decision's key in its tenant's list of open ones; it sorts by age.
+/// A decision's key in its tenant's list of open ones, which sorts by age.
 pub fn listed_decision(tenant: &TenantId, opened_ms: u64, id: &str) -> Key {
     Key::new(tenant.to_string(), format!("{OPEN_PREFIX}{opened_ms:016}#{id}"))
 }
@@ -90,7 +90,7 @@ pub fn api_key(tenant: &TenantId, id: &str) -> Key {
     Key::new(tenant.to_string(), format!("key#{id}"))
 }
 
-/// The index partition that a session's due row lives in.
+/// The partition of the due index that a session belongs to.
 pub fn due_shard(at: &SessionKey) -> String {
     due_shard_name(Sha256::digest(at.to_string())[0] % DUE_SHARDS)
 }
@@ -100,19 +100,19 @@ pub fn due_shard_name(shard: u8) -> String {
     format!("due#{shard:02}")
 }
 
-/// The sort key of a chunk of partials: by epoch, by generation, by place.
+/// The sort key of a chunk. Chunks sort by epoch, generation and place.
 pub fn partial_sk(chunk: &PartialChunk) -> String {
     format!("{:010}#{}#{:06}", chunk.epoch.0, chunk.generation, chunk.index)
 }
 
-/// What a chunk's sort key says: epoch, generation, place.
+/// The epoch, generation and place that a chunk's sort key names; `None`: it is no chunk's.
 pub fn read_partial_sk(sk: &str) -> Option<(Epoch, String, u32)> {
     let (rest, index) = sk.rsplit_once('#')?;
     let (epoch, generation) = rest.split_once('#')?;
     Some((Epoch(epoch.parse().ok()?), generation.to_owned(), index.parse().ok()?))
 }
 
-/// A place behind every chunk of the generation that this chunk is of.
+/// A sort key behind every chunk of the generation that this chunk's sort key names.
 pub fn behind_generation(sk: &str) -> Option<String> {
     sk.rsplit_once('#').map(|(generation, _)| format!("{generation}#~")) // `~` sorts behind every digit
 }

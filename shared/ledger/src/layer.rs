@@ -1,4 +1,4 @@
-//! A store over another one, for tests that change a few of its verbs: everything else is passed on.
+//! A store over another one, for tests that change a few of its calls. All other calls are passed on.
 
 use async_trait::async_trait;
 use keel_kernel::decision::Decision;
@@ -10,7 +10,7 @@ use crate::port::{
     Consistency, DuePage, DuePlace, EventPage, PartialPage, SessionKey, Store, StoreError, Written,
 };
 
-/// A store that changes some verbs of the one below. Whatever implements it is a [`Store`].
+/// A store that changes some calls of the one below. Whatever implements this is a [`Store`].
 #[async_trait]
 pub trait StoreLayer: Send + Sync {
     /// The store below.

@@ -1,8 +1,13 @@
-//! The kernel's transitions, carried out: as DynamoDB transactions, reads, and hints on a queue.
+//! The ledger: the kernel's transitions, carried out as DynamoDB transactions; reads; and hints on a queue.
 //!
-//! [`Ledger`] is what the functions hold, and the only door to a session's rows. Each of its verbs reads, asks the kernel,
-//! writes under the transition's guards, and tries again when somebody else was faster; its engine is the only retry loop
-//! there is. [`TenantStore`] is the other half: what belongs to a tenant and to no session.
+//! What it promises:
+//! - **[`Ledger`] is the only door to a session's rows:** its head, events, dedupe keys, description, decisions, children and
+//!   partials. Each of its commands looks, asks the kernel and writes, and where another write came first it decides again.
+//!   [`TenantStore`] holds what belongs to no session.
+//! - **A transition is written whole or not at all,** and only while its guards hold. So what a command decided on may be
+//!   out of date: the write then fails, and nothing else happens.
+//! - **Every command may be sent again** after a lost answer (I6). A refusal means that nothing was written.
+//! - **There is one retry loop,** for reads and writes. The SDK tries no write to a session's rows again by itself.
 //!
 //! ```
 //! use keel_kernel::{Payload, SessionDescription};
@@ -17,14 +22,18 @@
 //! }
 //! ```
 //!
-//! | to know | read |
+//! The modules, in reading order:
+//!
+//! | module | holds |
 //! |---|---|
-//! | what a store must do, and how a refusal is told from a lost race and from a failure | [`port`] |
-//! | how a transition becomes a write in plain data | [`plan`] |
-//! | what the items and their keys look like | [`items`], [`keys`], [`value`] |
-//! | how that is said to DynamoDB, and what it costs | [`dynamo`], [`meter`] |
-//! | how workers and streams are told of news | [`hints`], [`notifier`] |
-//! | what belongs to a tenant alone | [`tenant`] |
+//! | `commands` | [`Ledger`]: its commands and reads, and the one retry loop (`commands/engine.rs`) |
+//! | [`port`] | what a store must do, and how a write can end |
+//! | [`plan`] | a transition's writes in plain data |
+//! | [`items`], [`keys`], [`value`] | what the items and their keys look like |
+//! | [`dynamo`], [`meter`] | the store in DynamoDB, which renders and sends a plan; what its calls cost |
+//! | [`tenant`] | what belongs to a tenant and to no session |
+//! | [`hints`], [`notifier`] | how workers are told of work, and streams of commits |
+//! | `memory`, `layer` | with the feature `testing`: a store in memory, and a store over another one |
 
 mod commands;
 pub mod dynamo;

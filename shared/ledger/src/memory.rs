@@ -1,4 +1,4 @@
-//! The twin of the DynamoDB store: the same verbs over sessions in memory. Tests compare the two, answer by answer.
+//! A [`Store`] in memory. It must give the same answers as the DynamoDB store: tests compare the two, call by call.
 
 use std::collections::BTreeMap;
 

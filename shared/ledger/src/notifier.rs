@@ -1,5 +1,5 @@
-//! How a stream is notified of a commit without polling (R6). Within one process a commit wakes its session's readers; across
-//! functions nothing does, and polling, the backstop everywhere, is the only clock.
+//! Notifies the readers of a session of its commits (R6). It works within one process. Readers elsewhere are not
+//! notified: they poll, and so does every reader that misses a notification.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,22 +12,22 @@ use crate::port::SessionKey;
 
 type Senders = Mutex<HashMap<SessionKey, watch::Sender<()>>>;
 
-/// Where commits are announced.
+/// Notifies readers when a commit is made in this process.
 #[derive(Clone, Debug, Default)]
 pub struct CommitNotifier(Option<Arc<Senders>>);
 
 impl CommitNotifier {
-    /// Nobody is notified: readers poll.
+    /// One that notifies nobody: readers poll.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Readers in this process are notified of this process's commits.
+    /// One that notifies the readers in this process of this process's commits.
     pub fn in_process() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// Tells a session's readers that there is something to read.
+    /// Notifies a session's readers that there is something to read.
     pub fn notify(&self, at: &SessionKey) {
         let Some(senders) = &self.0 else { return };
         let mut senders = senders.lock();
@@ -38,7 +38,7 @@ impl CommitNotifier {
         }
     }
 
-    /// Listens for a session's commits from now on.
+    /// Subscribes to a session's commits from now on.
     pub fn subscribe(&self, at: &SessionKey) -> CommitSubscription {
         CommitSubscription(self.0.as_ref().map(|senders| {
             let mut senders = senders.lock();
@@ -53,13 +53,13 @@ impl CommitNotifier {
 pub struct CommitSubscription(Option<watch::Receiver<()>>);
 
 impl CommitSubscription {
-    /// Waits for a commit, at most this long.
+    /// Waits for a commit, at most this long. A commit since the last wait ends it at once.
     pub async fn wait(&mut self, at_most: Duration) {
         match &mut self.0 {
             None => tokio::time::sleep(at_most).await,
             Some(receiver) => match tokio::time::timeout(at_most, receiver.changed()).await {
                 Ok(Ok(())) | Err(_) => {}
-                Ok(Err(_)) => tokio::time::sleep(at_most).await, // the announcer is gone
+                Ok(Err(_)) => tokio::time::sleep(at_most).await, // the notifier is gone
             },
         }
     }

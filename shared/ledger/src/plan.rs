@@ -1,7 +1,8 @@
-//! A transition as a write in plain data: built here, rendered and sent by an adapter, looked at by tests.
+//! A transition's writes in plain data. They are planned here, rendered as DynamoDB's expressions in `dynamo/plan.rs`, and
+//! looked at by tests.
 //!
 //! The head is never overwritten whole: only what the transition changes is set, and each [`Guard`] becomes a condition on
-//! what the transition rests on. So a renewal and an input at the same moment do not disturb each other.
+//! what the transition relies on. So a renewal and an input at the same moment do not disturb each other.
 
 use keel_kernel::{DedupeKey, Guard, Head, KeyName, SideRow, Transition};
 
@@ -29,7 +30,7 @@ pub struct Plan {
 /// What is done to one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// What the item is to the transition: what its failed condition means.
+    /// What the item is to the transition. It says what a failed condition means.
     pub role: Role,
     /// Where the item lies.
     pub table: Table,
@@ -37,7 +38,7 @@ pub struct Write {
     pub key: Key,
     /// What is done to it.
     pub action: Action,
-    /// What must hold of it; all of these, and of none where there is none.
+    /// What must hold of the item, all of it.
     pub conditions: Vec<Condition>,
 }
 
@@ -50,7 +51,7 @@ pub enum Role {
     Event,
     /// A dedupe key.
     Key,
-    /// V2: the place of a key that must not be taken.
+    /// V2: the place of a tool result's key, which must not be taken.
     Call,
     /// A row beside the head.
     Row,
@@ -61,7 +62,7 @@ pub enum Role {
 pub enum Action {
     /// The item is written whole; its key stands in it.
     Put(Item),
-    /// These attributes are set and removed, the others left alone. With none of either, only the conditions count.
+    /// These attributes are set and removed, and the others stay. Where there is none of either, only the conditions count.
     Update {
         /// The attributes that are set.
         set: Vec<(String, Value)>,
@@ -104,7 +105,7 @@ pub fn plan(at: &SessionKey, before: Option<&Head>, transition: &Transition) -> 
     let taken = |call: &DedupeKey| {
         transition.keys.iter().any(|claim| claim.name == KeyName::ToolCallId && claim.key == *call)
     };
-    // Where the call's own result is put in the same write, that put says the same.
+    // Where the call's own result is put by the same transition, that put has the same condition.
     let calls = transition.new_calls.iter().filter(|call| !taken(call));
     writes.extend(calls.map(|call| Write {
         role: Role::Call,
@@ -117,7 +118,7 @@ pub fn plan(at: &SessionKey, before: Option<&Head>, transition: &Transition) -> 
     Plan { writes }
 }
 
-/// An item where nothing stands yet.
+/// Puts an item where there is none yet.
 fn new(role: Role, table: Table, item: Item) -> Write {
     let part = |name: &str| item.get(name).and_then(Value::as_text).unwrap_or_default().to_owned();
     let key = Key { pk: part("pk"), sk: part("sk") };
@@ -137,7 +138,7 @@ fn head_write(at: &SessionKey, before: &Head, transition: &Transition) -> Write 
     }
 }
 
-/// A guard as conditions on the head's attributes: what [`Guard::holds`] says of a head.
+/// A guard as conditions on the head's attributes. They mean what [`Guard::holds`] says.
 fn conditions(guard: &Guard) -> Vec<Condition> {
     let number = |name, number| Condition::Equals(name, Value::Number(number));
     match guard {
@@ -189,13 +190,14 @@ fn side_row(at: &SessionKey, row: &SideRow) -> Vec<Write> {
                 action: Action::Put(items::decision_item(at, decision)),
                 conditions: vec![Condition::Present(items::OPEN)],
             },
-            off_the_list(at, decision),
+            unlist(at, decision),
         ],
-        SideRow::WithdrawDecision(decision) => vec![off_the_list(at, decision)],
+        SideRow::WithdrawDecision(decision) => vec![unlist(at, decision)],
     }
 }
 
-fn off_the_list(at: &SessionKey, decision: &keel_kernel::decision::Decision) -> Write {
+/// Removes a decision from the tenant's list of open ones.
+fn unlist(at: &SessionKey, decision: &keel_kernel::decision::Decision) -> Write {
     Write {
         role: Role::Row,
         table: Table::State,

@@ -1,5 +1,5 @@
-//! What a store must do, and the three ways a write can end that are not success: a refusal (the kernel's), a lost race
-//! (a value that the loop handles) and a failure (the store's).
+//! The port to a store: what a store must do, and how a write can end. A lost race is a value, [`Written::Lost`], which the
+//! engine handles. A failure is a [`StoreError`]. A refusal is the kernel's alone: no store refuses.
 
 use std::error::Error;
 use std::fmt;
@@ -40,11 +40,11 @@ impl SessionKey {
 /// How a write under guards ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written {
-    /// All of it is written.
+    /// All of it is written, now or under the same token before.
     Committed,
-    /// Nothing is written; what stood in the way, as far as the store told. Not every obstacle need be named.
+    /// Nothing is written: a condition failed. Why, as far as the store told; not every obstacle need be named.
     Lost(Obstacles),
-    /// Nothing is written: another transaction was at the same items. Try again after a moment.
+    /// Nothing is written: another transaction held the same items. Try again after a pause.
     Conflict,
 }
 
@@ -57,25 +57,25 @@ pub struct EventPage {
     pub has_more: bool,
 }
 
-/// How fresh a read must be.
+/// DynamoDB's consistency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Everything committed before the read: 1 RRU per 4 KB.
+    /// It shows everything that was committed before it: 1 RRU for each 4 KB.
     Strong,
-    /// Possibly a moment behind: half of that.
+    /// It may be out of date: 0.5 RRU for each 4 KB.
     Eventual,
 }
 
-/// What the store could not do.
+/// Why the store failed. The first field names the operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was written, for sure.
+    /// It is certain that nothing was written.
     #[error("the store did not carry out {0}")]
     NotWritten(&'static str, #[source] Box<dyn Error + Send + Sync>),
-    /// The answer was lost: it may have been carried out. The default for whatever is not known to be harmless.
+    /// There was no answer, so it may have been carried out. Whatever is not known to be harmless counts as this.
     #[error("the store did not answer {0}")]
     Unknown(&'static str, #[source] Box<dyn Error + Send + Sync>),
-    /// An item does not read as what it must be.
+    /// An item does not decode. Trying again does not help.
     #[error("an item of the table does not decode: {0}")]
     Corrupt(String),
 }
@@ -83,13 +83,13 @@ pub enum StoreError {
 /// A page of the index of due sessions.
 #[derive(Clone, Debug, Default)]
 pub struct DuePage {
-    /// The sessions, with their heads as they are.
+    /// The sessions, with their heads, which may be out of date.
     pub sessions: Vec<(SessionKey, Head)>,
     /// Where the next page begins, if there may be more.
     pub next: Option<DuePlace>,
 }
 
-/// A place in the index of due sessions. Good for as long as anybody keeps it: what is gone by then is passed over.
+/// A place in the index of due sessions. It never expires: the next page begins with what is after it by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuePlace {
     /// The last session that was looked at.
@@ -98,15 +98,15 @@ pub struct DuePlace {
     pub due: Millis,
 }
 
-/// Partials of a session, in the order of their sort keys, each with its own.
+/// Partials of a session in the order of their sort keys, each with its sort key.
 pub type PartialPage = Vec<(String, PartialChunk)>;
 
-/// What the ledger needs of a store: strongly or eventually read rows of a session, one guarded write, the index of due
-/// sessions, and partials.
+/// What the ledger needs of a store: reads of a session's rows, one write under guards, the index of due sessions, and
+/// partials. Any of them may fail with a [`StoreError`].
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// The session's head; `None`: there is no such session. An eventual one may be a moment old: good enough to write
-    /// under its guards, never to conclude from.
+    /// The session's head; `None`: there is no such session. An eventual read may be out of date: a write may be decided on
+    /// it, since its guards are checked, but no answer may rest on it.
     async fn head(&self, at: &SessionKey, consistency: Consistency) -> Result<Option<Head>, StoreError>;
 
     /// The session's description, strongly read.
@@ -115,13 +115,13 @@ pub trait Store: Send + Sync {
     /// The session's description and head, strongly read together.
     async fn session(&self, at: &SessionKey) -> Result<Option<Session>, StoreError>;
 
-    /// Description and head of each of these sessions, at most 100, in their order, possibly a moment old. Those that are
-    /// not there are left out.
+    /// Description and head of each of these sessions (at most 100), in their order. They may be out of date. Sessions
+    /// that are not there are left out.
     async fn sessions(&self, at: &[SessionKey]) -> Result<Vec<Session>, StoreError>;
 
-    /// Carries a transition out that was decided on `before` (`None`: there is no session yet): all of it under its guards
-    /// or nothing. Where it writes more than one item, the same `token` (1 to 36 characters) with the same transition,
-    /// within ten minutes, is answered as the first time.
+    /// Writes a transition that was decided on `before` (`None`: there is no session yet): all of it, under its guards, or
+    /// nothing. Where it writes more than one item and is sent again with the same `token` (1 to 36 characters) within ten
+    /// minutes, it is answered as the first time.
     async fn write(
         &self,
         at: &SessionKey,
@@ -133,7 +133,7 @@ pub trait Store: Send + Sync {
     /// The rows of those keys that are taken.
     async fn keys(&self, at: &SessionKey, keys: &[(KeyName, DedupeKey)]) -> Result<Vec<KeyRow>, StoreError>;
 
-    /// At most `limit` events after a position. May be cut short (then `has_more`).
+    /// At most `limit` events after a position. There may be fewer although more follow; then `has_more` is true.
     async fn events(
         &self,
         at: &SessionKey,
@@ -142,7 +142,7 @@ pub trait Store: Send + Sync {
         consistency: Consistency,
     ) -> Result<EventPage, StoreError>;
 
-    /// A decision (H2).
+    /// A decision (H2), by its id.
     async fn decision(
         &self,
         at: &SessionKey,
@@ -156,8 +156,8 @@ pub trait Store: Send + Sync {
     /// The session's children (H4), strongly read.
     async fn children(&self, at: &SessionKey) -> Result<Vec<SessionKey>, StoreError>;
 
-    /// At most `limit` sessions of an index partition (0 to [`DUE_SHARDS`](crate::keys::DUE_SHARDS) − 1) that are due, the
-    /// longest due first, with their heads. `after` goes on where an earlier page ended.
+    /// At most `limit` sessions of an index partition (0 to [`DUE_SHARDS`](crate::keys::DUE_SHARDS) − 1) that are due at
+    /// `now`, the longest due first, with their heads. `after`: go on where an earlier page ended.
     async fn due(
         &self,
         shard: u8,
@@ -171,10 +171,10 @@ pub trait Store: Send + Sync {
     -> Result<(), StoreError>;
 
     /// At most 100 chunks after a sort key (`""`: from the first that has not expired), in order. Generation ids sort by
-    /// their age, so a later generation's chunks come behind.
+    /// their age, so a later generation's chunks come after.
     async fn partials(&self, at: &SessionKey, after: &str) -> Result<PartialPage, StoreError>;
 
-    /// Where a reader that comes now begins: behind every generation that has begun, since no generation is read from its
-    /// middle (R3, R3a).
+    /// The sort key after which a reader that comes now begins: behind every generation that has begun, since no generation
+    /// is read from its middle (R3, R3a).
     async fn partials_from_now(&self, at: &SessionKey) -> Result<String, StoreError>;
 }

@@ -1,7 +1,8 @@
-//! What belongs to a tenant and to no session: settings, API keys, what was spent, and lists that are only read.
+//! What belongs to a tenant and to no session: settings, API keys, what was spent in a month; and the tenant's lists of
+//! sessions and open decisions, which are only read here.
 //!
-//! No rule of the ledger depends on these rows. A session's own rows are reached through the
-//! [`Ledger`](crate::Ledger) alone.
+//! No rule of the kernel depends on these rows. A session's own rows are reached through the [`Ledger`](crate::Ledger)
+//! alone.
 
 use keel_kernel::Session;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::dynamo::Dynamo;
 pub struct TenantStore(pub(crate) Dynamo);
 
 impl TenantStore {
-    /// The tenants' rows of these tables.
+    /// The tenants' rows in these tables.
     pub fn new(dynamo: Dynamo) -> Self {
         Self(dynamo)
     }
@@ -24,11 +25,11 @@ impl TenantStore {
 pub struct SessionPage {
     /// The sessions.
     pub sessions: Vec<Session>,
-    /// Where the next page begins: the sort key of the last row looked at. `None`: there is none.
+    /// Where the next page begins: the sort key of the last row that was read. `None`: there is no next page.
     pub next: Option<String>,
 }
 
-/// An API key's row. The secret itself is nowhere: only its hash is.
+/// An API key's row. The secret itself is not kept, only its hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeyRow {

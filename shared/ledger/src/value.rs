@@ -1,4 +1,4 @@
-//! Items in plain data: what a table holds, whoever keeps it.
+//! Items in plain data: what a table holds, without the SDK's types.
 
 use std::collections::BTreeMap;
 

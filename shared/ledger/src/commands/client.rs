@@ -1,4 +1,4 @@
-//! What clients and the outside ask of a session's run: input, cancel, budgets, compactions, and waking what waits.
+//! What is asked of a session from outside its run: input, external events, cancel, budgets, compactions, nudges.
 
 use std::pin::Pin;
 
@@ -13,7 +13,7 @@ use crate::port::SessionKey;
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Ledger {
-    /// Commits an input (D4, I3). Without a request id one is made.
+    /// Commits an input (D4, I3). Where there is no request id, one is made.
     pub async fn input(
         &self,
         at: &SessionKey,
@@ -52,34 +52,35 @@ impl Ledger {
         self.commit(at, None, None, vec![event]).await
     }
 
-    /// Queues a run where input or a turn is owed. The head says whether a run is live now.
+    /// Begins a run where an input is unanswered or a turn is owed. The returned head says whether a run is live now.
     pub async fn queue_run(&self, at: &SessionKey) -> Result<Head, LedgerError> {
         self.head_only(at, None, run::queue).await
     }
 
-    /// Asks the running attempt to stop, or un-queues a pending run.
+    /// Cancels the session's run, if there is one: see [`run::cancel`].
     pub async fn cancel(&self, at: &SessionKey) -> Result<Head, LedgerError> {
         self.head_only(at, None, run::cancel).await
     }
 
-    /// H1: something happened that the session's run may wait for.
+    /// H1: nudges the session's run: something has happened that it may wait for.
     pub async fn nudge(&self, at: &SessionKey) -> Result<Head, LedgerError> {
         self.head_only(at, None, |head, now| Ok(waiting::nudge(head, now))).await
     }
 
-    /// H5: sets what the session may spend.
+    /// H5: sets the session's budget. A waiting run becomes pending where the new budget is not reached.
     pub async fn set_budget(&self, at: &SessionKey, budget: Budget) -> Result<Head, LedgerError> {
         self.head_only(at, None, |head, now| waiting::set_budget(head, now, budget)).await
     }
 
-    /// K3: asks for a compaction.
+    /// K3: asks for a compaction: see [`run::ask_compaction`].
     pub async fn ask_compaction(&self, at: &SessionKey) -> Result<Head, LedgerError> {
         self.head_only(at, None, waiting::ask_compaction).await
     }
 
-    /// H4: tells the parent that a run of this child ended. What cannot be told is told by the sweep.
+    /// H4: nudges the parent about the end of a run of this child, and records in the child's head that it was nudged.
+    /// Where this fails, the sweep does it.
     ///
-    /// Boxed, for what is told may be told on: a parent can be a child too.
+    /// Boxed, since it calls itself: a parent can be a child too.
     pub fn tell_parent<'a>(
         &'a self,
         at: &'a SessionKey,
@@ -88,7 +89,7 @@ impl Ledger {
         Box::pin(async move {
             let parent = SessionKey { tenant: at.tenant.clone(), session: parent.clone() };
             match self.nudge(&parent).await {
-                Ok(_) | Err(LedgerError::Refused(_)) => {} // a parent that is closed or gone is told nothing
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // nothing is to be done for a parent that is closed or gone
                 Err(error) => return Err(error),
             }
             self.head_only(at, None, |head, _| Ok(waiting::told_parent(head))).await.map(drop)

@@ -1,4 +1,4 @@
-//! H2: decisions, opened by an owner and answered by a person.
+//! Decisions (H2): an owner opens them, a person answers them, and those that nobody answered in time are withdrawn.
 
 use keel_kernel::decision::{Decision, DecisionAnswer};
 use keel_kernel::decision_rules;
@@ -11,8 +11,11 @@ use super::{Ledger, LedgerError};
 use crate::port::SessionKey;
 
 impl Ledger {
-    /// Opens a decision about a call, for this long, and puts it into the tenant's list. One that is there stays as it is.
-    /// `known` is the owner's last head.
+    /// Opens a decision about a call, for `for_ms` milliseconds, and puts it on the tenant's list of open ones. A decision
+    /// that is there stays as it is. `known` is the owner's last head.
+    ///
+    /// # Errors
+    /// Those of [`decision::open`].
     pub async fn open_decision(
         &self,
         at: &SessionKey,
@@ -28,16 +31,16 @@ impl Ledger {
             let opened = decision_rules::open(head, existing.as_ref(), token, about, (now, for_ms))?;
             Ok(opened.map_or(Step::Done(()), Step::Write))
         };
-        // Who opens it has just looked, and found none.
+        // The owner has just looked and found no decision, so nothing is read first.
         let subject = (&OfDecision(&name), Some((known, None)));
         self.carry_out(at, subject, Job::without_events(&id), decide).await.map(drop)
     }
 
-    /// Answers a decision about the arguments with this digest, and wakes the run that waits for it. False: the same was
-    /// said before.
+    /// Answers the decision `name` about the arguments with this digest, and makes a run that waits for it pending.
+    /// False: the decision had the same answer already.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`](keel_kernel::Refusal::NotFound), or why the answer does not count.
+    /// Those of [`decision::answer`].
     pub async fn answer_decision(
         &self,
         at: &SessionKey,
@@ -63,13 +66,13 @@ impl Ledger {
                 Ok((answered.expect("an answer writes the decision"), true))
             }
             Carried::Done((), (_, found)) => {
-                let found = found.expect("only a decision that is there was answered");
+                let found = found.expect("only a decision that is there has an answer");
                 Ok((found, false))
             }
         }
     }
 
-    /// Takes a decision that nobody answered in time off the tenant's list. `known` is the owner's last head.
+    /// Removes a decision that nobody answered in time from the tenant's list. `known` is the owner's last head.
     pub async fn withdraw_decision(
         &self,
         at: &SessionKey,

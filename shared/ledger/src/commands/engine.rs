@@ -1,10 +1,11 @@
-//! One command from first look to last try: the only retry loop there is.
+//! One command from its first look to its last try. This is the only loop that writes are tried again in.
 //!
-//! How a write's end is read (I3, I5, I6):
-//! - a key is taken: the same digest is the first submission, another one is a conflict;
-//! - a guard failed, or a row beside the head is another by now: decide again on what is there;
-//! - a refusal that depends on the session's state: look the keys up first, it may be our own earlier commit;
-//! - no answer: send the very same write again. If it then fails, see whether the ledger holds this commit.
+//! What it does about each end (I3, I5, I6):
+//! - A key is taken: with the same digest the first submission is the answer, with another it is a conflict.
+//! - A guard failed, or a row beside the head has changed: it decides again on what is there now.
+//! - The kernel refuses, and the refusal depends on the session's state: it looks the keys up first, since an earlier try
+//!   of this very commit may be the cause.
+//! - The store gave no answer: it sends the same write again. If that fails, it looks whether the ledger holds this commit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,19 +20,19 @@ use super::subject::Subject;
 use super::{Ledger, LedgerError};
 use crate::port::{Consistency, EventPage, SessionKey, StoreError, Written};
 
-/// What a command's rule says of what it sees.
+/// What a command's rule decides on what it sees.
 pub(super) enum Step<T> {
     /// Write this.
     Write(Transition),
-    /// There is nothing to write.
+    /// There is nothing to write; this is the result.
     Done(T),
 }
 
 /// How a command ended.
 pub(super) enum Carried<T, S> {
-    /// It is written, by this call (`created`) or an earlier one.
+    /// It is written, by this call or an earlier one.
     Wrote(Wrote),
-    /// There was nothing to write; what was seen then.
+    /// There was nothing to write: the result, and what it was decided on.
     Done(T, S),
 }
 
@@ -41,18 +42,18 @@ pub(super) struct Wrote {
     pub(super) events: Vec<Event>,
     /// The head afterwards, or a later one.
     pub(super) head: Head,
-    /// The rows beside the head, where this call wrote them.
+    /// The rows beside the head; empty where an earlier submission wrote them.
     pub(super) rows: Vec<SideRow>,
     /// False where an earlier submission had written it (I3).
     pub(super) created: bool,
 }
 
-/// A command's events, and what became of them so far.
+/// A command's events, and which of them are found to be written already.
 pub(super) struct Job<'a> {
     pub(super) id: &'a CommitId,
     /// What is still to be written.
     pub(super) events: Vec<NewEvent>,
-    /// The place in what was sent of each of them.
+    /// For each of these, its place among all that were sent.
     pub(super) places: Vec<usize>,
     /// How many events were sent.
     pub(super) size: usize,
@@ -71,7 +72,7 @@ impl<'a> Job<'a> {
         Self::new(id, Vec::new())
     }
 
-    /// Everything that was sent is in the ledger by earlier submissions.
+    /// Whether earlier submissions have written every event that was sent.
     fn is_replayed(&self) -> bool {
         self.size > 0 && self.found.len() == self.size
     }
@@ -88,18 +89,18 @@ impl<'a> Job<'a> {
     }
 }
 
-/// How often a read is tried: about a second in all, for a caller waits.
+/// How often a read is tried. That takes about a second, since a caller waits.
 const READ_TRIES: u32 = 5;
 
-/// Lost races that are run again without a pause.
+/// After so many lost races a command pauses before it decides again.
 const IMMEDIATE_RETRIES: u32 = 2;
 
-/// Jitter between tries, in milliseconds.
+/// The shortest pause between tries, in milliseconds, drawn at random; it doubles with each try.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
 
 impl Ledger {
-    /// Carries a command out: `decide` is asked about all that is seen of the subject, until a write succeeds or there is
-    /// nothing to write. `known` is what the caller saw last, if it saw anything: it saves the first read.
+    /// Carries a command out: looks at the subject and asks `decide`, until a write is committed, or there is nothing to
+    /// write, or the command is refused. `known` is what the caller saw last; it saves the first read.
     pub(super) async fn carry_out<S: Subject, T>(
         &self,
         at: &SessionKey,
@@ -121,7 +122,7 @@ impl Ledger {
         mut job: Job<'_>,
         decide: impl Fn(&S::Seen, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
     ) -> Result<Carried<T, S::Seen>, LedgerError> {
-        // Its conditions make a write of something stale fail, so the first look may be stale and costs half.
+        // The first look may be out of date, and so costs half: the conditions make a write that was decided on it fail.
         let mut seen = match known {
             Some(known) => known,
             None => subject.look(self, at, Consistency::Eventual).await?,
@@ -136,27 +137,27 @@ impl Ledger {
                 Err(refusal) => refusal.depends_on_state(),
             };
             if concludes && !fresh {
-                // What the caller remembered, or an eventual read showed, may be older than the ledger: nothing is
-                // concluded from it.
+                // What the caller remembered, or an eventual read showed, may be out of date. No result or refusal may rest
+                // on it.
                 (seen, fresh) = (subject.look(self, at, Consistency::Strong).await?, true);
                 continue;
             }
             if let Ok(Step::Done(done)) = step {
                 return Ok(Carried::Done(done, seen));
             }
-            // I3, I5, I6: a key that is taken answers before any refusal that another state could have avoided.
+            // I3, I5, I6: where a key is taken, that is the answer, before any refusal that depends on the state.
             if let Err(refusal) = &step
                 && refusal.depends_on_state()
             {
                 obstacles.keys = self.taken_keys(at, &job).await?;
             }
             if !obstacles.keys.is_empty() {
-                let ours = self.recognise(at, &mut job, std::mem::take(&mut obstacles.keys)).await?;
+                let created = self.recognise(at, &mut job, std::mem::take(&mut obstacles.keys)).await?;
                 if job.is_replayed() {
                     let head = self.head(at).await?;
-                    return Ok(Carried::Wrote(job.replayed(head, ours)));
+                    return Ok(Carried::Wrote(job.replayed(head, created)));
                 }
-                continue; // the rest of the events is new
+                continue; // the other events are not written yet
             }
             let transition = match step {
                 Ok(Step::Write(transition)) => transition,
@@ -178,7 +179,8 @@ impl Ledger {
                         }
                     }
                     obstacles.keys.extend(found.keys);
-                    // One lost race is run again at once. Who loses more is one of many, and they must spread.
+                    // The first lost races are decided again at once. A command that loses more competes with many, and
+                    // they must spread out.
                     if attempt >= IMMEDIATE_RETRIES {
                         self.pause(attempt - IMMEDIATE_RETRIES).await;
                     }
@@ -195,7 +197,7 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
-    /// Sends one transition until the store says how it ended.
+    /// Sends one transition until the store says how that ended.
     async fn write(
         &self,
         at: &SessionKey,
@@ -204,32 +206,32 @@ impl Ledger {
         id: &CommitId,
         attempt: u32,
     ) -> Result<WriteEnd, LedgerError> {
-        // A token stands for one transition: the next one of the same commit gets another. Our ids have 32 characters and
-        // differ in any of them, so none may be cut; DynamoDB takes 36.
+        // A token names one transition: the next transition of the same commit gets another token. An id has 32 characters,
+        // all of which may differ, so none is cut; DynamoDB takes 36.
         let token = format!("{id}-{attempt}");
-        let mut unanswered = false;
+        let mut maybe_written = false;
         for resend in 0..self.config.tries {
             match self.store.write(at, before, transition, &token).await {
                 Ok(Written::Committed) => return Ok(WriteEnd::Committed),
-                Ok(Written::Lost(_)) if unanswered && self.holds(at, transition).await? => {
+                Ok(Written::Lost(_)) if maybe_written && self.holds(at, transition).await? => {
                     return Ok(WriteEnd::Committed);
                 }
                 Ok(Written::Lost(obstacles)) => return Ok(WriteEnd::Lost(obstacles)),
-                Ok(Written::Conflict) if !unanswered => return Ok(WriteEnd::Again),
+                Ok(Written::Conflict) if !maybe_written => return Ok(WriteEnd::Again),
                 Ok(Written::Conflict) => {}
                 Err(error @ StoreError::Corrupt(_)) => return Err(error.into()),
                 Err(StoreError::NotWritten(operation, why))
-                    if unanswered && resend + 1 == self.config.tries =>
+                    if maybe_written && resend + 1 == self.config.tries =>
                 {
                     return Err(StoreError::Unknown(operation, why).into()); // an earlier try may have been written
                 }
                 Err(error) if resend + 1 == self.config.tries => return Err(error.into()),
                 Err(error) => {
-                    unanswered |= matches!(error, StoreError::Unknown(..));
+                    maybe_written |= matches!(error, StoreError::Unknown(..));
                     tracing::debug!(
                         resend,
                         error = &error as &dyn std::error::Error,
-                        "a write is sent again"
+                        "a write failed and is sent again"
                     );
                 }
             }
@@ -238,7 +240,8 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
-    /// Reads, and reads again where the store failed for a moment: a read has no effect, so any failure may be retried.
+    /// Reads, and tries again where the store failed, [`READ_TRIES`] times in all. A read changes nothing, so it may
+    /// always be tried again; only an item that does not decode is not.
     pub(super) async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, LedgerError>
     where
         T: Send,
@@ -252,7 +255,7 @@ impl Ledger {
                     tracing::debug!(
                         attempt,
                         error = &error as &dyn std::error::Error,
-                        "a read is tried again"
+                        "a read failed and is tried again"
                     );
                 }
                 ended => return Ok(ended?),
@@ -262,7 +265,7 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
-    /// The head, as fresh as this; `None`: there is no such session.
+    /// The head, read with this consistency. `None`: there is no such session, or an eventual read does not show it yet.
     pub(super) async fn read_head(
         &self,
         at: &SessionKey,
@@ -280,7 +283,7 @@ impl Ledger {
         self.read(|| self.store.keys(at, keys)).await
     }
 
-    /// A page as the store gives it.
+    /// A page of events as the store gives it: an eventual one may have gaps.
     pub(super) async fn page(
         &self,
         at: &SessionKey,
@@ -291,8 +294,8 @@ impl Ledger {
         self.read(|| self.store.events(at, after, limit, consistency)).await
     }
 
-    /// I6: whether this very transition, whose answer was lost, is written. What it writes shows it: its first event, or a
-    /// row that nobody else writes so.
+    /// I6: whether this very transition, whose answer was lost, is written. It is where its first event, or a row that no
+    /// other command writes in the same way, is there.
     async fn holds(&self, at: &SessionKey, transition: &Transition) -> Result<bool, LedgerError> {
         if let Some(first) = transition.events.first() {
             let before = Seq(first.seq.0 - 1);
@@ -310,21 +313,23 @@ impl Ledger {
                     let found = self.read(|| self.store.description(at)).await?;
                     return Ok(found.as_ref() == Some(description));
                 }
-                // Its token answers for a new session, and who opens a decision finds it open.
+                // None of these needs it: the token answers for a new session, an opened decision is found when the
+                // command is decided again, and withdrawing one twice changes nothing.
                 SideRow::NewSession(_) | SideRow::OpenDecision(_) | SideRow::WithdrawDecision(_) => {}
             }
         }
         Ok(false)
     }
 
-    /// Tells readers and, where a run waits for an owner, the queue.
+    /// Notifies the session's readers, sends the transition's hint and, where a child's run has ended, nudges the parent
+    /// (H4).
     async fn announce(&self, at: &SessionKey, transition: &Transition) {
         self.notifier.notify(at);
         if let Some(hint) = transition.hint {
             debug_assert_eq!(
                 transition.head.run.status,
                 RunStatus::Pending,
-                "only a pending run wants an owner"
+                "only a pending run needs an owner"
             );
             self.hint(at, hint.after_ms).await;
         }
@@ -333,12 +338,12 @@ impl Ledger {
         {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "a parent was not told of an end; the sweep will tell it"
+                "a parent could not be nudged about the end of a child's run; the sweep will do it"
             );
         }
     }
 
-    /// Waits a jittered moment that grows with the tries, a second at most.
+    /// Pauses for a random time that doubles with each try, up to a second.
     async fn pause(&self, attempt: u32) {
         let ms = self.env.pick(PAUSE_MS) << attempt.min(4);
         tokio::time::sleep(Duration::from_millis(ms.min(1_000))).await;

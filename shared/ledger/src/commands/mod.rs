@@ -1,11 +1,13 @@
-//! [`Ledger`]: every verb that the functions have over sessions.
+//! [`Ledger`]: the commands and reads that the functions have over sessions. A command looks at its subject, asks the
+//! kernel and writes the transition, until a write is committed or there is nothing to write.
 //!
-//! | to know | read |
+//! | module | holds |
 //! |---|---|
-//! | how a command is decided, written and tried again | `engine`, `replay` |
-//! | what it decides on | `subject` |
-//! | what each asks the kernel | `client`, `owner`, `sessions`, `decisions` |
-//! | what is only read | `reads` |
+//! | `engine` | the one loop that decides, writes and tries again |
+//! | `replay` | how a retry is told from a conflict (I3, I5, I6) |
+//! | `subject` | what commands look at before they decide |
+//! | `client`, `owner`, `sessions`, `decisions` | the commands, each with what it asks the kernel |
+//! | `reads` | what is only read |
 
 mod client;
 mod decisions;
@@ -28,7 +30,7 @@ use engine::{Carried, Job, Step, Wrote};
 pub use owner::{Appended, Claimed, SettledRun};
 use subject::OfHead;
 
-/// What the loop is allowed.
+/// How long leases hold, and how often a command is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerConfig {
     /// How long a claim, a renewal and an owner's commit hold the lease, in milliseconds.
@@ -46,7 +48,7 @@ impl Default for LedgerConfig {
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The rules say no. Nothing was written.
+    /// A rule forbids it. Nothing was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Every try met a busy store or a faster writer. Sending the command again is safe (I6).
@@ -79,7 +81,7 @@ impl Ledger {
         Self { store, hints, notifier, env, config }
     }
 
-    /// Time and chance.
+    /// The source of time, ids and randomness.
     pub fn env(&self) -> &Arc<dyn Env> {
         &self.env
     }
@@ -89,7 +91,7 @@ impl Ledger {
         &self.notifier
     }
 
-    /// How long leases hold, in milliseconds.
+    /// How long a claim, a renewal and an owner's commit hold the lease, in milliseconds.
     pub fn lease_ms(&self) -> u64 {
         self.config.lease_ms
     }
@@ -99,7 +101,8 @@ impl Ledger {
         CommitId::parse(self.env.unique()).expect("hex digits are visible ASCII")
     }
 
-    /// Carries out a command that changes the head alone; the head as it is then. `known` is the caller's last head.
+    /// Carries out a command that changes the head alone, and returns the head afterwards. `known` is the caller's last
+    /// head; it saves the first read.
     async fn head_only(
         &self,
         at: &SessionKey,
@@ -115,7 +118,8 @@ impl Ledger {
         }
     }
 
-    /// Sends a hint. What cannot be sent is found by the sweep.
+    /// Sends a hint, to be seen after `after_ms` milliseconds at the earliest. Where it cannot be sent, the sweep finds the
+    /// session.
     pub async fn hint(&self, at: &SessionKey, after_ms: u64) {
         if let Err(error) = self.hints.send(&Hint::about(at), after_ms).await {
             tracing::warn!(

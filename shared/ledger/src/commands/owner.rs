@@ -1,4 +1,5 @@
-//! What an owner does: claim, renew, commit, park, settle, hand over, and tell readers what a model says.
+//! What an owner does: claim, renew, commit, park, settle, hand over, and publish partials. Every write carries the owner's
+//! lease token (C2).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use super::subject::OfHead;
 use super::{Ledger, LedgerError};
 use crate::port::SessionKey;
 
-/// A commit in the ledger.
+/// A commit that is in the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Appended {
     /// I3: false where an earlier submission had written it.
@@ -24,12 +25,12 @@ pub struct Appended {
     pub head: Head,
 }
 
-/// A run won by a claim.
+/// A run that a claim has taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
-    /// What the owner shows from now on.
+    /// The lease token, which the owner sends with each of its writes.
     pub token: LeaseToken,
-    /// The head as claimed.
+    /// The head after the claim.
     pub head: Head,
 }
 
@@ -45,7 +46,11 @@ pub struct SettledRun {
 }
 
 impl Ledger {
-    /// Commits events together (C, I). `known` is the owner's last head, if it has one: it saves the read.
+    /// Commits events together (C, I). `known` is the owner's last head; it saves the first read.
+    ///
+    /// # Errors
+    /// Those of [`decide`](keel_kernel::commit::decide), and
+    /// [`IdempotencyConflict`](keel_kernel::Refusal::IdempotencyConflict) (I5).
     pub async fn commit(
         &self,
         at: &SessionKey,
@@ -65,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// Claims the session's run for `owner`, if there is one to claim.
+    /// Claims the session's run for `owner`. The inner `Err` says why there is nothing to claim now.
     pub async fn claim(
         &self,
         at: &SessionKey,
@@ -77,7 +82,7 @@ impl Ledger {
         let decide = |head: &Head, now: Millis, _: &[NewEvent]| {
             held.store(head.lease.is_some(), Ordering::Relaxed);
             if head.lease.as_ref().is_some_and(|lease| lease.claim == id) {
-                return Ok(Step::Done(None)); // the answer was lost, the claim was not
+                return Ok(Step::Done(None)); // this very claim was written, and its answer was lost
             }
             Ok(match run::claim(head, now, &request) {
                 Ok(transition) => Step::Write(transition),
@@ -97,7 +102,7 @@ impl Ledger {
         Ok(Ok(Claimed { token: LeaseToken { owner: owner.clone(), epoch: head.epoch }, head }))
     }
 
-    /// Keeps a lease. The head says, among the rest, whether somebody asked to cancel.
+    /// Extends a lease. The returned head also says whether somebody asked to cancel.
     pub async fn renew(
         &self,
         at: &SessionKey,
@@ -108,7 +113,7 @@ impl Ledger {
         self.head_only(at, known, |head, now| run::renew(head, now, token, lease_ms).map(Some)).await
     }
 
-    /// S5: hands a run over.
+    /// S5: hands a run over: see [`run::release`].
     pub async fn release(
         &self,
         at: &SessionKey,
@@ -118,7 +123,7 @@ impl Ledger {
         self.head_only(at, known, |head, now| run::release(head, now, token)).await
     }
 
-    /// H1: parks a run that waits. False: something happened since the owner looked (`seen` nudges), so look again.
+    /// H1: parks a run: see [`run::park`]. False: something has happened since the owner looked, so it must look again.
     pub async fn park(
         &self,
         at: &SessionKey,
@@ -128,7 +133,7 @@ impl Ledger {
         until: Option<Millis>,
     ) -> Result<bool, LedgerError> {
         let decide = |head: &Head, _: Millis| {
-            // An answer that was lost: this very park stands in the head.
+            // The answer of an earlier try was lost: the head shows this very park.
             let parked = head.run.waits == Some(reason) && head.epoch == token.epoch;
             if parked { Ok(None) } else { waiting::park(head, token, seen, reason, until) }
         };
@@ -138,7 +143,7 @@ impl Ledger {
 
     /// Settles an attempt with its last events (S1, S3, S4).
     ///
-    /// With `only_at`, only while the last seq is still that one: `Ok(None)` says that the ledger has moved on.
+    /// `only_at`: settle only while this is the last seq. `Ok(None)`: it no longer is.
     pub async fn settle(
         &self,
         at: &SessionKey,
@@ -169,8 +174,12 @@ impl Ledger {
         }
     }
 
-    /// R3: passes a chunk of a generation on to streams, for as long as the owner holds the lease. `known` is its last head,
-    /// if it has one. What fails here is lost: partials are no part of the ledger.
+    /// R3: publishes a chunk of a generation's text to streams, while the owner holds the lease. `known` is the owner's
+    /// last head. It is not tried again: partials are no part of the ledger.
+    ///
+    /// # Errors
+    /// [`SessionClosed`](keel_kernel::Refusal::SessionClosed), [`Fenced`](keel_kernel::Refusal::Fenced), or the store
+    /// failed.
     pub async fn publish_partial(
         &self,
         at: &SessionKey,
@@ -183,14 +192,15 @@ impl Ledger {
             None => self.head(at).await?,
         };
         head.check_open()?;
-        head.check_lease(token)?; // a fenced owner says nothing to readers either
+        head.check_lease(token)?; // a fenced owner sends readers nothing either
         debug_assert_eq!(chunk.epoch, token.epoch, "a chunk is its owner's");
         self.store.put_partial(at, self.env.now(), chunk).await?;
         self.notifier.notify(at);
         Ok(())
     }
 
-    /// R3: at most 100 chunks behind a place (`""`: from the first that has not expired), in order, each with its place.
+    /// R3: at most 100 chunks after a place, in order, each with its own place. The place `""` is before the first chunk
+    /// that has not expired.
     pub async fn partials(
         &self,
         at: &SessionKey,
@@ -199,7 +209,7 @@ impl Ledger {
         self.read(|| self.store.partials(at, after)).await
     }
 
-    /// R3, R3a: the place where a reader that comes now begins.
+    /// R3, R3a: the place where a reader that comes now begins: after every generation that has begun.
     pub async fn partials_from_now(&self, at: &SessionKey) -> Result<String, LedgerError> {
         self.read(|| self.store.partials_from_now(at)).await
     }

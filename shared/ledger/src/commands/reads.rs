@@ -1,4 +1,5 @@
-//! Reads of a session: its ledger, its description, what works for it and what waits for a person.
+//! Reads of a session: its head, its ledger, its description, its children and its decisions. A read that fails is tried
+//! again, and no reader is given events with a gap between them (R2).
 
 use keel_kernel::decision::Decision;
 use keel_kernel::{Event, Head, Refusal, Seq, Session, SessionDescription};
@@ -6,34 +7,40 @@ use keel_kernel::{Event, Head, Refusal, Seq, Session, SessionDescription};
 use super::{Ledger, LedgerError};
 use crate::port::{Consistency, DuePage, DuePlace, EventPage, SessionKey};
 
-/// A ledger of at most this many events is read at once.
+/// Events on the first page of a whole ledger. A shorter ledger takes one read.
 const SHORT: usize = 100;
-/// Events of one page of a longer one; the store cuts a page at 1 MB.
+/// Events on each further page at most; the store cuts a page at 1 MB.
 const LONG: usize = 10_000;
 
 impl Ledger {
     /// The session's head, strongly read.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
     pub async fn head(&self, at: &SessionKey) -> Result<Head, LedgerError> {
         self.read_head(at, Consistency::Strong).await?.ok_or(LedgerError::Refused(Refusal::NotFound))
     }
 
-    /// The head as a stream or a watcher may see it: possibly a moment old, for half the price. `None` where none is seen.
+    /// The head, eventually read: it may be out of date, and costs half. `None`: it is not there, or cannot be seen yet.
     pub async fn head_eventual(&self, at: &SessionKey) -> Result<Option<Head>, LedgerError> {
         self.read_head(at, Consistency::Eventual).await
     }
 
     /// The session: its description and its head, strongly read.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
     pub async fn session(&self, at: &SessionKey) -> Result<Session, LedgerError> {
         self.read(|| self.store.session(at)).await?.ok_or(LedgerError::Refused(Refusal::NotFound))
     }
 
-    /// The session's description, strongly read; `None` where it has none.
+    /// The session's description, strongly read; `None`: there is no such session.
     pub async fn description(&self, at: &SessionKey) -> Result<Option<SessionDescription>, LedgerError> {
         self.read(|| self.store.description(at)).await
     }
 
-    /// At most `limit` events after a position: the contiguous ones, so that no reader ever skips one (R2). Where an
-    /// eventual read shows a hole, it is read again strongly.
+    /// At most `limit` events after a position, only as far as there is no gap, so that no reader ever skips an event (R2).
+    /// Where an eventual read shows a gap, it is read again strongly.
     pub async fn events(
         &self,
         at: &SessionKey,
@@ -45,16 +52,16 @@ impl Ledger {
         if consistency == Consistency::Eventual && contiguous(&page.events, after) < page.events.len() {
             page = self.page(at, after, limit, Consistency::Strong).await?;
         }
-        let whole = contiguous(&page.events, after);
-        if whole < page.events.len() {
-            page.events.truncate(whole);
+        let without_gap = contiguous(&page.events, after);
+        if without_gap < page.events.len() {
+            page.events.truncate(without_gap);
             page.has_more = true;
         }
         Ok(page)
     }
 
-    /// Every event after a position, as of now. Of a long ledger all but the ends is read eventually, for half the price:
-    /// events never change (L1), so a stretch without a gap is the same however it was read.
+    /// Every event after a position, as of now. Of a long ledger only the first and the last page are read strongly; the
+    /// others cost half. Events never change (L1), so events without a gap are the same however they were read.
     pub async fn all_events(&self, at: &SessionKey, after: Seq) -> Result<Vec<Event>, LedgerError> {
         let mut events: Vec<Event> = Vec::new();
         let (mut limit, mut consistency) = (SHORT, Consistency::Strong);
@@ -71,8 +78,8 @@ impl Ledger {
         }
     }
 
-    /// K2: what of the ledger a context can still show, strongly read: a few events where it was compacted, all of it where
-    /// not. Up to the head's seq.
+    /// K2: the events up to the head's seq that a context can still show: those that a compaction has kept, or all of them
+    /// where there was none.
     pub async fn shown_events(&self, at: &SessionKey, head: &Head) -> Result<Vec<Event>, LedgerError> {
         let (waiting, from) = head.ledger.shown();
         let mut events: Vec<Event> = Vec::new();
@@ -84,13 +91,13 @@ impl Ledger {
         Ok(events)
     }
 
-    /// H4: the session's children, each with its head, possibly a moment old.
+    /// H4: the session's children. Their heads and descriptions may be out of date.
     pub async fn children(&self, at: &SessionKey) -> Result<Vec<Session>, LedgerError> {
         let children = self.read(|| self.store.children(at)).await?;
         self.read(|| self.store.sessions(&children)).await
     }
 
-    /// H2: a decision.
+    /// H2: a decision, by its id.
     pub async fn decision(
         &self,
         at: &SessionKey,
@@ -105,8 +112,8 @@ impl Ledger {
         self.read(|| self.store.decisions(at)).await
     }
 
-    /// Sessions that are due before `now`, the longest due first, of one partition of the index (0 to
-    /// [`DUE_SHARDS`](crate::keys::DUE_SHARDS) − 1): at most `limit`, from behind a place on.
+    /// Sessions that are due at `now`, the longest due first: at most `limit` of one partition of the index (0 to
+    /// [`DUE_SHARDS`](crate::keys::DUE_SHARDS) − 1), after a place if there is one.
     pub async fn due(
         &self,
         shard: u8,

@@ -1,4 +1,5 @@
-//! Telling a retry from a conflict (I3, I5, I6).
+//! How a retry is told from a conflict (I3, I5, I6): a key that is taken, with the same digest, is an earlier submission
+//! of the same event.
 
 use keel_kernel::{DedupeKey, Event, KeyName, KeyRow, NewEvent, Refusal, Seq};
 
@@ -21,11 +22,14 @@ impl Ledger {
         self.read_keys(at, &keys).await
     }
 
-    /// Moves the events that taken keys prove to be in the ledger from what is to be written to what was found. True
-    /// where they were written by this very commit.
+    /// Finds the events of the job that are in the ledger, by their keys that are taken: they are moved from `job.events`
+    /// to `job.found`. True where this very commit wrote them.
     ///
-    /// A commit is all or nothing, so a commit that begins as this one does and has its size is this one, sent before:
-    /// its events without keys are in the ledger too.
+    /// A commit is written whole. So where an event has the same place in a commit of the same size and kinds, that
+    /// commit is this one, sent before, and its events without keys are in the ledger too.
+    ///
+    /// # Errors
+    /// [`Refusal::IdempotencyConflict`]: a key is taken with another payload (I5).
     pub(super) async fn recognise(
         &self,
         at: &SessionKey,
@@ -64,7 +68,7 @@ impl Ledger {
         Ok(ours)
     }
 
-    /// `size` events from `from` on, which the ledger is known to hold.
+    /// `size` events from `from` on, which a key says are in the ledger.
     async fn read_commit(&self, at: &SessionKey, from: Seq, size: usize) -> Result<Vec<Event>, LedgerError> {
         let before = Seq(from.0 - 1);
         let page = self.page(at, before, size, Consistency::Strong).await?;

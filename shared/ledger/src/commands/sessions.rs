@@ -1,4 +1,4 @@
-//! Sessions: made once, described, closed with all that works for them; and the children that a run begins (H4).
+//! Sessions: made once (I8), described, closed together with their children (H4); and the children that a run begins.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use super::{Ledger, LedgerError};
 use crate::port::SessionKey;
 
 impl Ledger {
-    /// Makes a session. False: the same call made it before.
+    /// I8: makes a session. False: the same creation made it before.
     ///
     /// # Errors
-    /// [`Refusal::SessionExists`](keel_kernel::Refusal::SessionExists) where another call made one with its id.
+    /// [`Refusal::SessionExists`](keel_kernel::Refusal::SessionExists) where the id is that of another session.
     pub async fn create(
         &self,
         at: &SessionKey,
@@ -43,7 +43,10 @@ impl Ledger {
         }
     }
 
-    /// Changes a session's description and budget; the session as it is then.
+    /// Changes a session's description and budget in one write; returns the session afterwards.
+    ///
+    /// # Errors
+    /// Those of [`session::patch`], and [`Refusal::NotFound`](keel_kernel::Refusal::NotFound).
     pub async fn patch(&self, at: &SessionKey, patch: &SessionPatch) -> Result<Session, LedgerError> {
         let id = self.commit_id();
         let decide = |session: &Session, now: Millis, _: &[NewEvent]| {
@@ -64,11 +67,11 @@ impl Ledger {
         }
     }
 
-    /// C6, H4: closes a session. What works for it ends with it, and nobody is asked any more for what will not be done
-    /// (H2). Closing again does what is left of that.
+    /// C6, H4: closes a session: its run fails, its open decisions are withdrawn, its children are cancelled. Where a close
+    /// broke off, closing again does the rest.
     pub async fn close(&self, at: &SessionKey) -> Result<Head, LedgerError> {
         let (mut closed, mut withdrawn) = (None, BTreeSet::new());
-        // Each round withdraws as many decisions as one write takes; a session has few.
+        // Each round withdraws as many decisions as one write takes. A session has few.
         for _ in 0..self.config.tries {
             let id = self.commit_id();
             let decide = |(head, decisions): &(Head, Vec<Decision>), now: Millis, _: &[NewEvent]| {
@@ -81,7 +84,7 @@ impl Ledger {
                     closed = Some(head);
                     break;
                 }
-                // A decision may have been opened meanwhile.
+                // A decision may have been opened meanwhile, so the next round looks again.
                 Carried::Wrote(Wrote { rows, .. }) => {
                     withdrawn.extend(rows.into_iter().filter_map(|row| match row {
                         SideRow::WithdrawDecision(decision) => Some(decision.id),
@@ -96,7 +99,7 @@ impl Ledger {
         let head = closed.ok_or(LedgerError::Busy)?;
         for child in self.read(|| self.store.children(at)).await? {
             match self.cancel(&child).await {
-                Ok(_) | Err(LedgerError::Refused(_)) => {} // closed
+                Ok(_) | Err(LedgerError::Refused(_)) => {} // the child is closed
                 Err(error) => return Err(error),
             }
         }
@@ -113,10 +116,13 @@ impl Ledger {
         SessionKey { tenant: parent.tenant.clone(), session: child::id_of(&parent.session, call) }
     }
 
-    /// H4: makes the child that a call begins and tells it its task. Doing it again finds what is there. A parent that wants
-    /// no child any more has it cancelled again.
+    /// H4: makes the child that a call begins and commits its task as the child's input. Doing it again finds what is
+    /// there. Where the parent wants the child no more, the child is cancelled.
     ///
-    /// `head` and `own` are the parent's, as its owner knows them.
+    /// `head` and `own` are the parent's head and description, as its owner knows them.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionExists`](keel_kernel::Refusal::SessionExists): another session has the child's id.
     pub async fn begin_child(
         &self,
         parent: &SessionKey,
@@ -131,22 +137,22 @@ impl Ledger {
         let task = serde_json::json!({ "text": call.arguments["task"], "from": parent.session });
         let key = DedupeKey::parse(child::TASK_KEY).expect("visible ASCII");
         self.input(&at, Payload::from_value(&task)?, Some(key)).await?;
-        // Whoever closes or cancels the parent from now on finds the child; who did so before may not have.
+        // A close or cancel of the parent that comes from now on finds the child. One that came before may not have.
         if child::is_wanted(&self.head(parent).await?, call) {
             return Ok(());
         }
         self.cancel_child(parent, call).await
     }
 
-    /// H4: cancels the child that a call began, if it did.
+    /// H4: cancels the child that a call began, if it began one.
     pub async fn cancel_child(&self, parent: &SessionKey, call: &ToolCall) -> Result<(), LedgerError> {
         match self.cancel(&Self::child_of(parent, call)).await {
-            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // never begun, or closed
+            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // it was never begun, or is closed
             Err(error) => Err(error),
         }
     }
 
-    /// H5: gives a child that spent its share what its parent has left since.
+    /// H5: gives a child that has used up its share a new budget, where the parent has more left by now.
     pub async fn share_with_child(
         &self,
         at: &SessionKey,
@@ -155,7 +161,7 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let Some(share) = child::larger_share(child, parent) else { return Ok(()) };
         match self.set_budget(at, share).await {
-            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // closed meanwhile
+            Ok(_) | Err(LedgerError::Refused(_)) => Ok(()), // the child is closed
             Err(error) => Err(error),
         }
     }

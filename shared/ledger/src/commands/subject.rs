@@ -1,4 +1,5 @@
-//! What commands look at before they decide, each read in one place.
+//! What commands look at before they decide: the head alone, or the head with rows beside it. Each is read in one place,
+//! in the order that its rule needs.
 
 use keel_kernel::decision::Decision;
 use keel_kernel::{Head, Refusal, Session};
@@ -11,7 +12,7 @@ pub(super) trait Subject: Sync {
     /// What a look shows.
     type Seen: Send + Sync;
 
-    /// Reads it, as fresh as this.
+    /// Reads it with this consistency.
     fn look(
         &self,
         ledger: &Ledger,
@@ -22,7 +23,7 @@ pub(super) trait Subject: Sync {
     /// The head in it; `None`: there is no such session.
     fn head(seen: &Self::Seen) -> Option<&Head>;
 
-    /// The same with this newer head and nothing else looked at; `None` where the rest must be read again too.
+    /// What a look would show, made of this newer head alone; `None` where there is more to it, which must be read again.
     fn with_head(head: Head) -> Option<Self::Seen>;
 }
 
@@ -40,7 +41,7 @@ impl Subject for OfHead {
     ) -> Result<Head, LedgerError> {
         match ledger.read_head(at, consistency).await? {
             Some(head) => Ok(head),
-            // A session that was made a moment ago may be missing in an eventual read.
+            // An eventual read may not show a session that was made a moment ago.
             None => ledger.head(at).await,
         }
     }
@@ -60,7 +61,7 @@ pub(super) struct OfDecision<'a>(pub(super) &'a str);
 impl Subject for OfDecision<'_> {
     type Seen = (Head, Option<Decision>);
 
-    /// The head first: an answer that comes between is seen (H1).
+    /// The head is read first: an answer that comes between the two reads is then seen (H1).
     async fn look(
         &self,
         ledger: &Ledger,
@@ -86,7 +87,7 @@ pub(super) struct OfDecisions;
 impl Subject for OfDecisions {
     type Seen = (Head, Vec<Decision>);
 
-    /// The head first: once it is closed, no decision is opened any more.
+    /// The head is read first: where it is closed, no decision is opened after that.
     async fn look(
         &self,
         ledger: &Ledger,

@@ -1,4 +1,4 @@
-//! Plain values as the SDK's, and back.
+//! Plain values as the SDK's values, and back.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,15 @@
-//! The ledger in DynamoDB: three tables, whose definitions stand in `infra/tables.json`.
+//! The ledger in DynamoDB: three tables, which `infra/tables.json` defines.
 //!
-//! [`Dynamo`] is the connection. Its rows are reached through the [`Ledger`](crate::Ledger), which takes it as its
-//! [`Store`](crate::Store), and through a [`TenantStore`](crate::TenantStore), for what belongs to no session.
+//! [`Dynamo`] is the connection. A session's rows are reached through the [`Ledger`](crate::Ledger), which takes it as its
+//! [`Store`](crate::Store). What belongs to no session is reached through a [`TenantStore`](crate::TenantStore).
+//!
+//! | module | holds |
+//! |---|---|
+//! | `store` | the store of the ledger |
+//! | `plan`, `transact` | how a plan is rendered and sent, and how its end is read |
+//! | `reads` | the reads that others are made of |
+//! | `partials`, `tenant` | the partials table; the tenants' rows |
+//! | `convert` | plain values as the SDK's, and back |
 
 mod convert;
 mod partials;
@@ -26,37 +34,38 @@ use crate::meter::Meter;
 pub struct Tables {
     /// The ledger and its dedupe keys.
     pub events: String,
-    /// Heads, sessions, API keys.
+    /// Heads, descriptions, decisions, children, settings, API keys.
     pub state: String,
     /// Partials on their way to streams.
     pub partials: String,
 }
 
 impl Tables {
-    /// Tables that share a prefix: `{prefix}events` …
+    /// Tables that share a prefix: `{prefix}events`, `{prefix}state`, `{prefix}partials`.
     pub fn with_prefix(prefix: &str) -> Self {
         let name = |table: &str| format!("{prefix}{table}");
         Self { events: name("events"), state: name("state"), partials: name("partials") }
     }
 }
 
-/// The tables in DynamoDB, and what calls of them cost.
+/// The tables in DynamoDB, and a sum of what calls to them cost.
 #[derive(Clone, Debug)]
 pub struct Dynamo {
     client: Client,
-    /// The same, for calls that may be carried out twice.
+    /// The same client, which tries again by itself: for calls that may be carried out twice.
     retrying_client: Client,
     tables: Tables,
     meter: Arc<Meter>,
 }
 
 impl Dynamo {
-    /// Over these tables. The client must not retry by itself: the ledger's loop is the only one for writes.
+    /// A connection to these tables. The client must not try again by itself: for writes the ledger's loop is the only one.
     pub fn new(client: Client, tables: Tables) -> Self {
         Self { retrying_client: client.clone(), client, tables, meter: Arc::default() }
     }
 
-    /// Lets the SDK try calls again that may be carried out twice. Where any other failed, the ledger must see it.
+    /// Lets the SDK try again those calls that may be carried out twice. The failure of any other call must reach the
+    /// ledger.
     #[must_use]
     pub fn retrying(self, retries: RetryConfig) -> Self {
         let retrying_client =
@@ -64,7 +73,7 @@ impl Dynamo {
         Self { retrying_client, ..self }
     }
 
-    /// What the calls of these tables cost.
+    /// What the calls to these tables cost.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }

@@ -1,4 +1,5 @@
-//! Partials on their way to streams (R3). They are no events: nothing is rebuilt from them, and they expire.
+//! The partials table: partials on their way to streams (R3). They are no events: nothing is rebuilt from them, and they
+//! expire.
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use keel_kernel::Millis;
@@ -12,7 +13,7 @@ use crate::keys;
 use crate::port::{PartialPage, SessionKey, StoreError};
 use crate::value::{Key, Value};
 
-/// How long a partial may be read, in seconds: far longer than a reader lags, far shorter than a bill notices.
+/// How long a partial can be read, in seconds: far longer than a reader needs, and short enough that storage costs nothing.
 const TTL_SECONDS: u64 = 900;
 
 impl Dynamo {
@@ -55,7 +56,7 @@ impl Dynamo {
             .table_name(&self.tables.partials)
             .key_condition_expression("pk = :pk AND sk > :after")
             .expression_attribute_values(":pk", AttributeValue::S(at.to_string()))
-            // No sort key is empty; this one sorts before them all.
+            // DynamoDB takes no empty sort key; this one sorts before all of them.
             .expression_attribute_values(
                 ":after",
                 AttributeValue::S(if after.is_empty() { "!" } else { after }.to_owned()),

@@ -1,4 +1,4 @@
-//! A plan's writes as DynamoDB's expressions.
+//! A plan's writes, rendered as DynamoDB's expressions.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ impl Tables {
     }
 }
 
-/// A plan's writes as one transaction of the SDK, for who measures the bare calls.
+/// A plan's writes as the items of one transaction. It is public for measurements of bare calls.
 ///
 /// # Errors
-/// A request that lacks a part: never, for what is planned.
+/// A request that lacks a required part; no plan makes one.
 pub fn transaction(tables: &Tables, plan: Plan) -> Result<Vec<TransactWriteItem>, BuildError> {
     plan.writes.into_iter().map(|write| action(tables, write)).collect()
 }
 
-/// A write as a part of a transaction.
+/// A write as an item of a transaction.
 fn action(tables: &Tables, write: Write) -> Result<TransactWriteItem, BuildError> {
     let table = tables.name(write.table).to_owned();
     let returns = returned(write.role);
@@ -63,7 +63,7 @@ fn action(tables: &Tables, write: Write) -> Result<TransactWriteItem, BuildError
                     .build()?,
             )
             .build(),
-        // An update of nothing is a check, in a transaction.
+        // In a transaction an update that changes nothing is a check.
         Action::Update { .. } | Action::Check => item
             .condition_check(
                 ConditionCheck::builder()
@@ -90,7 +90,7 @@ fn action(tables: &Tables, write: Write) -> Result<TransactWriteItem, BuildError
     })
 }
 
-/// What a failed condition shows of the item. A row beside the head is read again by who wants it.
+/// What a failed condition returns of the item: all of it, except for a row beside the head, which the command reads again.
 pub(super) fn returned(role: Role) -> Option<ReturnValuesOnConditionCheckFailure> {
     match role {
         Role::Head | Role::Event | Role::Key | Role::Call => {
@@ -100,7 +100,7 @@ pub(super) fn returned(role: Role) -> Option<ReturnValuesOnConditionCheckFailure
     }
 }
 
-/// Empty maps are refused: no map at all.
+/// The map, or `None` where it is empty: DynamoDB refuses empty maps.
 pub(super) fn filled<T>(map: BTreeMap<String, T>) -> Option<std::collections::HashMap<String, T>> {
     (!map.is_empty()).then(|| map.into_iter().collect())
 }
@@ -142,7 +142,7 @@ impl Rendered {
     }
 }
 
-/// Placeholders, each name and each value once.
+/// The placeholders of one write: each name and each value once.
 #[derive(Default)]
 struct Expression {
     names: BTreeMap<String, String>,

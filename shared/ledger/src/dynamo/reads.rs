@@ -1,4 +1,5 @@
-//! The reads that most others are made of: one item by its key, many by theirs, and the items of a partition under a prefix.
+//! The reads that others are made of: one item by its key, many items by their keys, and the items of a partition whose
+//! sort keys have a prefix.
 
 use aws_sdk_dynamodb::operation::query::QueryOutput;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
@@ -19,7 +20,7 @@ pub(super) struct PartitionPrefix<'a> {
 }
 
 impl Dynamo {
-    /// An item of a table.
+    /// The item of a table with this key.
     pub(super) async fn get(
         &self,
         table: &str,
@@ -40,8 +41,8 @@ impl Dynamo {
         Ok(got.item.map(read_item))
     }
 
-    /// Items of the state table by their keys, at most 100, possibly a moment old, in no order. The call may leave some
-    /// out for their size.
+    /// Items of the state table by their keys (at most 100), eventually read, in no order. DynamoDB may leave some out
+    /// because of their size.
     pub(super) async fn get_many(
         &self,
         keys: impl IntoIterator<Item = Key>,
@@ -64,7 +65,8 @@ impl Dynamo {
         Ok(tables.into_values().flatten().map(read_item).collect())
     }
 
-    /// The first so many of them, or all, in order, strongly read. A page ends at 1 MiB, which is a few large plugins.
+    /// The first `most` items under a prefix, or all of them, in order, strongly read. More than one call is made where
+    /// they have more than 1 MB together, as a few large plugins have.
     pub(super) async fn all(
         &self,
         under: PartitionPrefix<'_>,
@@ -82,7 +84,8 @@ impl Dynamo {
         }
     }
 
-    /// A page of them, possibly a moment old, from behind a sort key; and where the next one begins.
+    /// A page of the items under a prefix, eventually read, after a sort key; and the sort key after which the next page
+    /// begins.
     pub(super) async fn page(
         &self,
         under: PartitionPrefix<'_>,

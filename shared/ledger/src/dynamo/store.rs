@@ -1,4 +1,4 @@
-//! The [`Store`] of the ledger: a session's rows, read and written.
+//! The ledger's [`Store`] in DynamoDB: a session's rows, read and written.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
@@ -19,7 +19,7 @@ use crate::port::{
 };
 use crate::value::{Item, Value};
 
-/// After every event's sort key.
+/// The largest position that a sort key of 16 digits can name.
 const LAST_EVENT: Seq = Seq(9_999_999_999_999_999);
 
 #[async_trait]
@@ -39,7 +39,7 @@ impl Store for Dynamo {
             .retrying_client
             .query()
             .table_name(&self.tables.state)
-            // Decisions and children sort before.
+            // The sort keys of decisions and children are smaller than these two.
             .key_condition_expression("pk = :pk AND sk BETWEEN :head AND :meta")
             .expression_attribute_values(":pk", AttributeValue::S(at.to_string()))
             .expression_attribute_values(":head", AttributeValue::S(keys::HEAD.to_owned()))
@@ -62,7 +62,7 @@ impl Store for Dynamo {
 
     async fn sessions(&self, at: &[SessionKey]) -> Result<Vec<Session>, StoreError> {
         let mut sessions = Vec::with_capacity(at.len());
-        // Two items each, and a call takes 100 keys.
+        // Heads and descriptions are read in one call each; a call takes up to 100 keys.
         for chunk in at.chunks(50) {
             let heads = self.heads(chunk).await?;
             let described = self.get_many(chunk.iter().map(keys::description)).await?;
@@ -73,7 +73,7 @@ impl Store for Dynamo {
                 let description = described.iter().find(|row| row.session_id == session.session).cloned();
                 match (head, description) {
                     (Some(head), Some(description)) => sessions.push(Session { description, head }),
-                    // Left out of a batch for its size, or listed a moment before it could be read.
+                    // The batch left it out because of its size, or an eventual read does not show it yet.
                     _ => sessions.extend(self.session(session).await?),
                 }
             }
@@ -228,7 +228,7 @@ impl Store for Dynamo {
 }
 
 impl Dynamo {
-    /// The heads of many sessions, at most 100, possibly a moment old, in no order.
+    /// The heads of many sessions (at most 100), eventually read, in no order.
     async fn heads(&self, at: &[SessionKey]) -> Result<Vec<(SessionKey, Head)>, StoreError> {
         if at.is_empty() {
             return Ok(Vec::new());
@@ -238,7 +238,7 @@ impl Dynamo {
             let session = Reader(&item).parse("pk", |pk| SessionKey::parse(pk).ok_or(()))?;
             heads.push((session, items::read_head(&item)?));
         }
-        // What the batch left out for its size is read one by one: the caller asked for all of them.
+        // What the batch left out because of its size is read one by one, for the caller asked for all of them.
         if heads.len() < at.len() {
             let missing = |session: &&SessionKey| !heads.iter().any(|(known, _)| known == *session);
             let missing: Vec<SessionKey> = at.iter().filter(missing).cloned().collect();

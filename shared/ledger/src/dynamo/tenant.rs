@@ -1,4 +1,4 @@
-//! The rows of a [`TenantStore`] in DynamoDB: what a tenant has set and spent, its API keys, and its lists.
+//! The rows of a [`TenantStore`] in DynamoDB: a tenant's settings, spending, API keys and lists.
 
 use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, ReturnValue};
 use keel_kernel::TenantId;
@@ -20,7 +20,7 @@ const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
 const ROWS_MAX: usize = 200;
 
 impl TenantStore {
-    /// Writes a tenant's row in the place of an older one.
+    /// Writes a tenant's row with this sort key, and replaces an older one.
     pub async fn put_setting<T: Serialize>(
         &self,
         tenant: &TenantId,
@@ -34,7 +34,7 @@ impl TenantStore {
         Ok(())
     }
 
-    /// A tenant's row, strongly read.
+    /// The tenant's row with this sort key, strongly read.
     pub async fn setting<T: DeserializeOwned>(
         &self,
         tenant: &TenantId,
@@ -45,7 +45,8 @@ impl TenantStore {
         got.as_ref().map(read_row).transpose()
     }
 
-    /// A tenant's rows whose sort keys begin with this, with what follows in their keys, in order, 200 at most.
+    /// A tenant's rows whose sort keys begin with `prefix`, each with the rest of its sort key, in order, strongly read: at
+    /// most 200.
     pub async fn settings<T: DeserializeOwned>(
         &self,
         tenant: &TenantId,
@@ -59,7 +60,7 @@ impl TenantStore {
         self.0.all(under, Some(ROWS_MAX)).await?.iter().map(named).collect()
     }
 
-    /// Removes a tenant's row. True where there was one.
+    /// Removes the tenant's row with this sort key. True: there was one.
     pub async fn remove_setting(&self, tenant: &TenantId, sk: String) -> Result<bool, StoreError> {
         let done = self
             .0
@@ -76,7 +77,7 @@ impl TenantStore {
         Ok(done.attributes().is_some_and(|old| !old.is_empty()))
     }
 
-    /// H5: adds to what a tenant spent in a month; the sum.
+    /// H5: adds to what a tenant spent in a month (`2026-12`), and returns the sum.
     pub async fn spend(&self, tenant: &TenantId, month: &str, spent: Spent) -> Result<Spent, StoreError> {
         let number = |n| sdk_value(Value::Number(n));
         // Not retried: a sum must not count twice what it may have counted.
@@ -105,26 +106,26 @@ impl TenantStore {
         }
     }
 
-    /// H5: what a tenant spent in a month so far.
+    /// H5: what a tenant spent in a month (`2026-12`) so far, strongly read.
     pub async fn spent(&self, tenant: &TenantId, month: &str) -> Result<Spent, StoreError> {
         let key = keys::spent(tenant, month);
         let got = self.0.get(&self.0.tables.state, key, Consistency::Strong).await?;
         got.as_ref().map_or(Ok(Spent::default()), read_spent)
     }
 
-    /// Writes an API key's row, in the place of an older one with its id.
+    /// Writes an API key's row, and replaces an older one with its id.
     pub async fn put_api_key(&self, tenant: &TenantId, id: &str, row: &ApiKeyRow) -> Result<(), StoreError> {
         self.put_setting(tenant, keys::api_key(tenant, id).sk, row).await
     }
 
-    /// An API key's row.
+    /// The row of the API key with this id, eventually read.
     pub async fn api_key(&self, tenant: &TenantId, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
         let key = keys::api_key(tenant, id);
         let got = self.0.get(&self.0.tables.state, key, Consistency::Eventual).await?;
         got.as_ref().map(read_row).transpose()
     }
 
-    /// A page of a tenant's sessions, newest first, from behind the row with sort key `after`.
+    /// A page of a tenant's sessions, newest first, after the row with the sort key `after`. The list is eventually read.
     pub async fn sessions(
         &self,
         tenant: &TenantId,
@@ -142,7 +143,8 @@ impl TenantStore {
         Ok(SessionPage { sessions: self.0.sessions(&at).await?, next })
     }
 
-    /// The names of a tenant's open decisions, oldest first, from behind a sort key; and where the next page begins.
+    /// The ids of a tenant's open decisions, oldest first, after the row with the sort key `after`; and the sort key after
+    /// which the next page begins. The list is eventually read, and decisions that have expired may still be on it.
     pub async fn open_decisions(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Sends a [`Plan`] and reads how it ended.
+//! Sends a [`Plan`] and reads how that ended: written, lost, in conflict, or failed.
 
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -17,14 +17,15 @@ use crate::value::{Key, Value};
 
 const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
 
-/// Whether a failed call may have been carried out. Unknown unless the failure says otherwise.
+/// A failed call as a [`StoreError`]: it may have been carried out, unless the failure rules that out.
 pub(crate) fn failure<E>(operation: &'static str, error: SdkError<E>) -> StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
     let harmless = match &error {
         SdkError::ConstructionFailure(_) => true,
-        // Refused at the door. An internal error of the service is not among them: it may come after the write.
+        // The service refused the call before it did anything. Its internal errors are not among these: they may come after
+        // the write.
         SdkError::ServiceError(service) => matches!(
             service.err().code(),
             Some(
@@ -52,12 +53,12 @@ fn unbuilt(error: BuildError) -> StoreError {
     StoreError::NotWritten("a request that lacks a part", Box::new(error))
 }
 
-/// Total units of a call.
+/// The units of a call, over all tables. `None`: a part of them is not known.
 pub(crate) fn units<'a>(consumed: impl IntoIterator<Item = &'a ConsumedCapacity>) -> Option<f64> {
     consumed.into_iter().map(|capacity| capacity.capacity_units()).sum()
 }
 
-/// What a write's failed condition was about.
+/// Records what the failed condition of a write was about.
 fn obstacle(found: &mut Obstacles, role: Role, item: Option<&SdkItem>) -> Result<(), StoreError> {
     let item = item.cloned().map(read_item);
     match (role, item) {
@@ -65,7 +66,7 @@ fn obstacle(found: &mut Obstacles, role: Role, item: Option<&SdkItem>) -> Result
         (Role::Key, Some(item)) if is_key(&item) => found.keys.push(items::read_key(&item)?),
         (Role::Call, Some(item)) => found.call = Some(items::read_key(&item)?.key),
         (Role::Row, _) => found.row = true,
-        // An event in an event's place tells nothing that the head does not.
+        // That another event is in an event's place says no more than the head does.
         (Role::Event | Role::Key, Some(_)) | (Role::Head | Role::Event | Role::Key | Role::Call, None) => {}
     }
     Ok(())
@@ -76,7 +77,7 @@ fn is_key(item: &crate::value::Item) -> bool {
 }
 
 impl Dynamo {
-    /// A change of a single item needs no transaction, and costs half.
+    /// Sends a plan. A change of a single item needs no transaction, and then costs half.
     pub(super) async fn send(&self, plan: Plan, token: &str) -> Result<Written, StoreError> {
         match <[Write; 1]>::try_from(plan.writes) {
             Ok([only]) => match only.action {
@@ -91,7 +92,7 @@ impl Dynamo {
         }
     }
 
-    /// Sends a plan as it is, for tests that break one on purpose.
+    /// Sends a plan as it is, for tests that break a plan on purpose.
     ///
     /// # Errors
     /// Those of [`Store::write`](crate::Store::write).
@@ -132,7 +133,8 @@ impl Dynamo {
             .update_item()
             .table_name(self.tables.name(write.table))
             .set_key(Some(sdk_key(write.key)))
-            // A renewal in the same millisecond changes nothing, and must still be refused to who is not the owner (C2).
+            // A renewal in the same millisecond changes nothing. It is sent all the same, since its conditions must fail for
+            // whoever is not the owner (C2).
             .set_update_expression(update)
             .set_condition_expression(condition)
             .set_expression_attribute_names(filled(names))
@@ -167,8 +169,8 @@ impl Dynamo {
     }
 }
 
-/// The reasons stand in the order of the writes. Only failing ones say why, and not every failing one need be named, so
-/// what is not named is not concluded from.
+/// Why a transaction was cancelled. The reasons have the order of the writes. DynamoDB need not name every write that
+/// failed, so nothing follows from a reason that is missing.
 fn cancelled_because(reasons: &[CancellationReason], roles: &[Role]) -> Result<Written, StoreError> {
     const FAILED: &str = "ConditionalCheckFailed";
     let codes = || reasons.iter().filter_map(CancellationReason::code);
