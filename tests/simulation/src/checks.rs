@@ -1,4 +1,4 @@
-//! What must hold once everything is healed and at rest. Each check names the rule that it found broken.
+//! What must hold once no more faults happen and everything is at rest. Each check names the rule that it finds broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(crate) fn session(history: &History, rested: &Rested) {
     one_summary_per_settled_attempt(rested, writes, &broken);
 }
 
-/// H3: the tool that asks ran with nothing but what a person had agreed to.
+/// H3: the tool that needs consent ran only with arguments that a person had allowed.
 pub(crate) fn nothing_runs_unasked(history: &History, rested: &[Rested]) {
     let agreed: Vec<&Value> = rested
         .iter()
@@ -50,7 +50,7 @@ pub(crate) fn nothing_runs_unasked(history: &History, rested: &[Rested]) {
     }
 }
 
-/// H2: what a person was told counts is what stands in the decision, and nobody else was told so.
+/// H2: an answer that a person was told is accepted is the one in the decision, and nobody else was told so.
 pub(crate) fn decided_once(history: &History, rested: &[Rested]) {
     let answered = history.records().answered.clone();
     for said in answered {
@@ -62,7 +62,7 @@ pub(crate) fn decided_once(history: &History, rested: &[Rested]) {
     }
 }
 
-/// H4: nobody is asked any more for what a closed session will not do.
+/// H4: no decision of a closed session is still on the tenant's list.
 pub(crate) fn nothing_is_asked_for_a_closed_session(history: &History, rested: &[Rested], listed: &[String]) {
     for session in rested.iter().filter(|session| session.head.closed) {
         for decision in session.decisions.iter().filter(|decision| listed.contains(&decision.id)) {
@@ -74,7 +74,7 @@ pub(crate) fn nothing_is_asked_for_a_closed_session(history: &History, rested: &
 
 type Broken<'a> = &'a dyn Fn(&'static str, String);
 
-/// L2; and L1: what was written is what is there.
+/// L2: seqs have no gap. L1: the events are those that were written.
 fn no_gap(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     let seqs: Vec<u64> = rested.events.iter().map(|event| event.seq.0).collect();
     if seqs != (1..=seqs.len() as u64).collect::<Vec<_>>() {
@@ -94,7 +94,7 @@ fn no_gap(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     }
 }
 
-/// I2, I3, I7.
+/// I1, I2, I3, I7: every event has the key that its kind needs, and no two events have the same one.
 fn one_event_per_key(rested: &Rested, broken: Broken<'_>) {
     let mut taken: BTreeMap<(&str, &str), Seq> = BTreeMap::new();
     for event in &rested.events {
@@ -109,8 +109,8 @@ fn one_event_per_key(rested: &Rested, broken: Broken<'_>) {
     }
 }
 
-/// C2, S3: no write by a fenced owner. An owner event's epoch is the newest that was claimed when it was committed.
-/// This looks at the writes alone, for a fenced owner's write may leave a head that does not even read.
+/// C2, S3: no write by a fenced owner. An owner event's epoch is the newest that was claimed when it was committed. Only
+/// the writes are looked at, since a fenced owner's write may leave a head that does not decode.
 pub(crate) fn owners(history: &History, at: &str) {
     let writes = history.records().writes.get(at).cloned().unwrap_or_default();
     let broken = |rule, what: String| history.violated(rule, format!("{at}: {what}"));
@@ -142,7 +142,7 @@ pub(crate) fn owners(history: &History, at: &str) {
     }
 }
 
-/// I3: what a client was told is so.
+/// I3: the ledger holds what clients were told.
 fn acknowledged_is_in_the_ledger(rested: &Rested, records: &Records, broken: Broken<'_>) {
     let mut created = BTreeSet::new();
     for ack in records.acks.iter().filter(|ack| ack.at == rested.at) {
@@ -159,14 +159,14 @@ fn acknowledged_is_in_the_ledger(rested: &Rested, records: &Records, broken: Bro
     }
 }
 
-/// S4: every input is answered, or its run is cancelled or failed as the table says; nothing waits for nobody.
+/// S4: every input is answered, or its run was cancelled or failed as the settling table says. No run is left live.
 fn nothing_is_stranded(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     let Head { run, lease, ledger, .. } = &rested.head;
     if rested.head.closed {
         if run.status.is_live() || lease.is_some() {
             broken("C6", format!("closed with a run {:?} and a lease {lease:?}", run.status));
         }
-        return; // what it leaves unanswered stays so
+        return; // what was unanswered at the close stays so
     }
     if rested.head.tells_parent {
         broken("H4", "its parent was never told of its end".to_owned());
@@ -197,7 +197,7 @@ fn nothing_is_stranded(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
                     format!("failed after {} attempts of {}", run.attempts, rested.head.max_attempts),
                 );
             }
-            // Input after the settle would have begun a run; before it, it is the settle's.
+            // An input after the last settle would have begun a run. One before it was the settled run's.
             let settled = writes.iter().rposition(|write| matches!(write, Write::Settled { .. }));
             let later = writes[settled.unwrap_or(0)..].iter().any(
                 |write| matches!(write, Write::Event { seq, .. } if ledger.unanswered.contains(&Seq(*seq))),
@@ -229,7 +229,7 @@ fn answered_once(rested: &Rested, broken: Broken<'_>) {
     }
 }
 
-/// L5.
+/// L5: the head is what the ledger and the writes determine.
 fn head_is_the_fold(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     match LedgerState::fold(&rested.events) {
         Ok(folded) if folded == rested.head.ledger => {}
@@ -252,8 +252,8 @@ fn head_is_the_fold(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     }
 }
 
-/// S1. The loop writes its summary with the settle, so one without the other is as wrong as two. (S2's case, a summary
-/// that cannot be written, does not come up: nothing that these runs say is refused.)
+/// S1: one run.finished for each settled attempt, and none for any other. The loop writes it with the settle. (S2, a
+/// run.finished that cannot be written, does not occur here: none is refused.)
 fn one_summary_per_settled_attempt(rested: &Rested, writes: &[Write], broken: Broken<'_>) {
     let summaries = |epoch: u64| {
         let of = |event: &&Event| event.kind == Kind::RunFinished && event.epoch.map(|e| e.0) == Some(epoch);

@@ -1,5 +1,5 @@
-//! Clients: each says things, loses answers and says them again, asks whether they were heard, tries another payload
-//! under a used key, cancels, and asks for a run.
+//! Clients: each sends inputs, loses answers and sends the inputs again, sends another payload under a used key, cancels,
+//! and asks for a run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,10 +22,10 @@ use crate::history::Ack;
 use crate::rng::Rng;
 use crate::world::{KEY, World};
 
-/// How often a client sends an input that gets no answer; then it gives up, and nobody knows what became of it.
+/// How often a client sends an input that gets no answer. Then it gives up, and the input may or may not be committed.
 const TRIES: u64 = 5;
 
-/// What inputs make the fake model do.
+/// The texts of inputs: scripts for the fake model.
 const SCRIPTS: [&str; 20] = [
     "hello",
     "and then?",
@@ -49,7 +49,7 @@ const SCRIPTS: [&str; 20] = [
     "!tool agent {\"task\":\"!tool agent {\\\"task\\\":\\\"!tool pay {}\\\"}\\n!then\\n!say back\"}",
 ];
 
-/// An input as a client has it.
+/// An input as a client remembers it.
 #[derive(Clone)]
 struct Input {
     key: String,
@@ -59,7 +59,7 @@ struct Input {
 }
 
 impl Input {
-    /// The body, in one of the spellings that mean the same (I4).
+    /// The body, in one of three spellings of the same payload (I4).
     fn body(&self, spelling: u64) -> String {
         let text = serde_json::to_string(&self.text).expect("a text");
         let (key, delivery) = (&self.key, if self.guide { "guide" } else { "queue" });
@@ -86,7 +86,7 @@ struct Client {
     said: Vec<Input>,
 }
 
-/// C6, H4: a client that closes a session, and closes it again until it is told that it is closed.
+/// C6, H4: a client that closes a session, and tries again until it is told that the session is closed.
 pub(crate) async fn close(world: Arc<World>, at: SessionKey) {
     let process = world.process("closer", 0);
     let mut rng = world.rng.fork("closer");
@@ -127,7 +127,7 @@ pub(crate) async fn live(world: Arc<World>, at: SessionKey, number: u64) {
 }
 
 impl Client {
-    /// C6: somebody closes the session that this client is at, or has.
+    /// C6: the session of this client is closed or being closed.
     fn is_closing(&self) -> bool {
         self.world.closing.load(Ordering::Relaxed) && self.world.sessions.first() == Some(&self.at)
     }
@@ -137,7 +137,7 @@ impl Client {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Waits until something is written, and a blink more: so clients meet workers at the moment they settle (S4).
+    /// Waits until something is written, and up to 3 ms more. So clients often write while a worker settles (S4).
     async fn react(&mut self) {
         let history = self.world.history.clone();
         for _ in 0..self.rng.pick(1..=5) {
@@ -167,7 +167,7 @@ impl Client {
         }
     }
 
-    /// Says an input until it is acknowledged, or gives up.
+    /// Sends an input until it is acknowledged, or gives up.
     async fn say(&mut self, index: usize) {
         for attempt in 0..self.rng.pick(1..=TRIES) {
             if attempt > 0 {
@@ -207,7 +207,7 @@ impl Client {
         self.world.history.mark("a client gave up", format_args!("{} {}", self.name, self.said[index].key));
     }
 
-    /// Another payload under a key that is known to be taken (I5).
+    /// Sends another payload under a key that is known to be taken (I5).
     async fn contradict(&mut self) {
         let Some(input) = self.said.iter().rev().find(|input| input.seq.is_some()).cloned() else { return };
         let other = Input { text: format!("{} (no, otherwise)", input.text), ..input.clone() };
@@ -234,7 +234,7 @@ impl Client {
         }
     }
 
-    /// One call; `None` where its answer got lost with the edge's process.
+    /// One call. `None`: the edge's process was killed, and the answer is lost.
     async fn post(&mut self, path: &str, body: String) -> Option<(StatusCode, Value)> {
         let mut request = Request::post(format!("/v1/sessions/{}/{path}", self.at.session))
             .header("authorization", format!("Bearer {KEY}"));

@@ -1,4 +1,4 @@
-//! A process's time and chance: virtual time seen through a skewed clock, ids and jitter from the seed.
+//! A process's environment: virtual time on a clock that may be wrong, and ids and random numbers from the seed.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(crate) struct SimEnv {
 }
 
 impl SimEnv {
-    /// The environment of the process with this number, whose clock is wrong by so much.
+    /// The environment of the process with this number, whose clock is wrong by `skew_ms` milliseconds.
     pub(crate) fn new(begun: Instant, process: u64, skew_ms: i64, rng: Rng) -> Self {
         Self { begun, process, skew_ms, made: AtomicU64::new(0), chance: Shared::new(rng) }
     }
@@ -35,7 +35,7 @@ impl Env for SimEnv {
         Millis((BEGIN_MS + elapsed).saturating_add_signed(self.skew_ms))
     }
 
-    /// Unique over all processes; a process's later ids sort behind its earlier ones, as UUIDv7 do.
+    /// An id that no other process makes. Later ids of a process sort after its earlier ones, as with UUIDv7.
     fn unique(&self) -> String {
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         format!("{:012x}{:012x}{:08x}", self.now().0, made, self.process)

@@ -1,18 +1,18 @@
-//! What becomes of a process while it works: killed or frozen at any await.
+//! The fate of a process while it works: it may be killed or frozen at any await.
 //!
-//! A future is at an await whenever its poll returns pending, so the number of polls names the place: a process that is
-//! killed after n polls is dropped where it then stands, and one that is frozen is not polled until it is thawed, while
-//! its timers and the rest of the world go on.
+//! A future is at an await whenever a poll of it returns pending, so a number of polls names a place in it. A process
+//! that is killed after n polls is dropped there. One that is frozen is not polled until it is thawed, while its timers
+//! and the rest of the world go on.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 
-/// What becomes of a process.
+/// The fate of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It lives.
+    /// Nothing happens to it.
     Lives,
     /// It is killed after so many polls.
     Killed { polls: u64 },
@@ -40,9 +40,9 @@ impl<F: Future> Fated<F> {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End<T> {
-    /// What it gave; `None` where it was killed.
+    /// Its output; `None` where it was killed.
     pub(crate) output: Option<T>,
-    /// Whether its fate met it before it was done.
+    /// Whether it was killed or frozen before it was done.
     pub(crate) met: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Founders: several make the same session at the same moment, one of them with another description, and each says what
-//! it was told.
+//! Founders: several clients create the same session at the same time, some of them with another description. What each is
+//! told is recorded and checked (I8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::world::World;
 pub(crate) struct Founded {
     /// The session's partition key.
     pub(crate) at: String,
-    /// What it was made from.
+    /// The digest of the description that was sent.
     pub(crate) digest: String,
-    /// 201, 200 or 409.
+    /// The answer.
     pub(crate) told: Told,
 }
 
 /// The answer to a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// It is new.
+    /// The session is new.
     Created,
-    /// The same call made it before.
+    /// The same creation had made it before.
     Before,
-    /// Another call made it.
+    /// Another creation had made it.
     Taken,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn place(number: u64) -> SessionKey {
     }
 }
 
-/// A founder's whole life: it makes each session, and makes it again until it is told something.
+/// A founder's whole life: it creates each session, and tries again until it has an answer or gives up.
 pub(crate) async fn live(world: Arc<World>, number: u64, sessions: u64) {
     let process = world.process("founder", number);
     let mut rng = world.rng.fork(&format!("founder-{number}"));

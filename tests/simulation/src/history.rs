@@ -1,5 +1,5 @@
-//! What happened, as the store carried it out and as clients and readers saw it. The text of it is the same bytes for
-//! the same seed; the rest is what the checks read.
+//! What happened: the writes that the store carried out, and what clients and readers were told. Its text is the same bytes
+//! for the same seed. The checks read the records.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -35,35 +35,35 @@ pub(crate) enum Write {
     Parked,
     /// A running attempt was asked to stop when this was the last seq.
     CancelAsked { seq: u64 },
-    /// The run became failed because a client cancelled it; inputs after this seq are not covered by the cancel.
+    /// The run failed because a client cancelled it. The cancel covers inputs up to this seq.
     Cancelled { up_to: u64 },
     /// The session was closed.
     Closed,
 }
 
-/// An input that a client was told is committed.
+/// An input that a client was told is in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
     /// The session's partition key.
     pub at: String,
     /// Its request id.
     pub key: String,
-    /// What the answer said.
+    /// The seq in the answer.
     pub seq: u64,
-    /// What the answer said.
+    /// `created` in the answer.
     pub created: bool,
     /// The text that was sent.
     pub text: String,
 }
 
-/// An answer that a person was told counts.
+/// An answer to a decision that a person was told is accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
     /// The decision's id.
     pub id: String,
-    /// Who.
+    /// Who gave it.
     pub by: String,
-    /// What.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -80,11 +80,11 @@ pub(crate) struct Records {
     pub founded: Vec<Founded>,
     /// H2: what people were told of their answers.
     pub answered: Vec<Answered>,
-    /// H3: what the tool that asks was called with.
+    /// H3: the arguments that the tool that needs consent was called with.
     pub paid: Vec<serde_json::Value>,
     /// How often each thing of interest happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What was seen to be wrong while it happened.
+    /// The rules that were found broken.
     pub violations: Vec<Violation>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Records {
 pub(crate) struct History {
     begun: Instant,
     records: Mutex<Records>,
-    /// Told of every write: what clients react to.
+    /// Notified of every write; clients react to it.
     pub(crate) written: Notify,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the writes that the store carried out from the requests themselves, below every fault: so their order is the
+//! Records the writes that the store carried out. They are read from the requests below every fault, so their order is the
 //! store's, and nothing depends on what a caller was told.
 
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ fn head_update(history: &History, update: &Value) {
         append(history, pk.clone(), Write::Settled { epoch, to: status.to_owned() });
     }
     if string(&run["reason"], "S") == Some("cancelled") {
-        // A running attempt settles for when it was asked to stop; a pending run is un-queued as of now.
+        // A running attempt was cancelled as of the seq when it was asked to stop; a pending run as of now.
         let up_to = if settled.is_some() { asked } else { seq };
         append(history, pk.clone(), Write::Cancelled { up_to: up_to.unwrap_or(0) });
     }

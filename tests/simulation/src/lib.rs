@@ -1,23 +1,26 @@
 //! Keel under seeded faults.
 //!
 //! The real kernel, ledger, worker, sweep, edge and stream code runs in one thread with virtual time, over the real AWS
-//! SDK and the embedded store. One seed decides everything else: what each wire, the queue, every clock and every
-//! process suffers, and what clients and readers do. When a schedule has run, everything is healed and runs to rest, and
-//! the contract's promises are checked against what the store carried out.
+//! SDK and the embedded store. One seed decides everything else: the faults of each wire, the queue, every clock and
+//! every process, and what clients, people and readers do. When a schedule has run, no more faults happen, everything comes
+//! to rest, and the contract's promises are checked against what the store carried out.
 //!
-//! The same seed gives the same bytes of history, which a test asserts. What that rests on:
+//! The same seed gives the same bytes of history, which a test asserts. It depends on these:
 //! - one thread, paused time, requests carried out inline ([`keel_embedded::Dispatch::Inline`]);
 //! - no `select!` without `biased` in the code that runs: tokio draws the order of an unbiased one from a source of its
 //!   own, which only an unstable build can seed;
-//! - no `tokio::sync::watch` with receivers in several tasks, for the same reason: it wakes them in a drawn order;
+//! - no `tokio::sync::watch` with receivers in several tasks, for the same reason: it wakes them in a random order;
 //! - nothing iterates a `HashMap` on the way to a write.
 //!
-//! | to know | read |
+//! | module | holds |
 //! |---|---|
-//! | what can happen on the wire | [`wire`], [`stale`] |
-//! | how a process is killed or frozen | [`fate`] |
-//! | what is promised | [`checks`] |
-//! | how the checks are kept honest | [`sabotage`] |
+//! | [`world`] | the store, the queue, the processes and their sessions |
+//! | [`wire`], [`stale`], [`queue`] | what can happen to a request, an eventual read, a hint |
+//! | [`fate`] | how a process is killed or frozen |
+//! | [`client`], [`founder`], [`person`], [`reader`], [`workers`] | who acts in a world |
+//! | [`history`], [`journal`] | what happened, and how it is recorded |
+//! | [`checks`] | what must hold in the end |
+//! | [`sabotage`] | mutations, which the checks must notice |
 
 mod checks;
 mod client;
@@ -53,18 +56,18 @@ use checks::Rested;
 use reader::Seen;
 use world::World;
 
-/// How long everything may take to come to rest once it is healed. Attempts are at most four to a run, and a lease
-/// abandoned by a fast clock takes two minutes to run out.
+/// How long everything may take to come to rest once no more faults happen. A run has at most four attempts, and a lease
+/// of an owner with a fast clock takes two minutes to run out.
 const REST: Duration = Duration::from_secs(1_200);
-/// Between two looks for rest.
+/// The pause between two looks whether everything is at rest.
 const LOOK: Duration = Duration::from_secs(5);
-/// A world that takes longer than this hangs.
+/// A world that takes longer than this is taken to hang.
 const WORLD: Duration = Duration::from_secs(2_400);
 
-/// What a seed came to.
+/// The outcome of one seed.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What did not hold.
+    /// The rules that were found broken.
     pub violations: Vec<Violation>,
     /// How often each thing of interest happened.
     pub counts: BTreeMap<&'static str, u64>,
@@ -114,7 +117,7 @@ async fn live(seed: u64, mutation: Option<Mutation>) -> Outcome {
     }
 }
 
-/// Clients and readers under faults; then calm, rest, and the checks.
+/// Clients, people and readers act under faults. Then no more faults happen, everything comes to rest, and is checked.
 async fn schedule(world: &Arc<World>) {
     let mut rng = world.rng.fork("schedule");
     let mut clients = JoinSet::new();
@@ -172,7 +175,7 @@ async fn schedule(world: &Arc<World>) {
     }
 }
 
-/// Waits until no run is live and no worker works, and reads what there is. A session that does not read is told of.
+/// Waits until no run is live and no worker works, and reads every session. One that does not decode is a violation.
 async fn rest(world: &World) -> Vec<Rested> {
     let healed = tokio::time::Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! People: they look at what waits for them now and then, and agree, refuse, or lower what was asked. And the tool that asks.
+//! People, who look at open decisions now and then and answer them: allow, deny or edit. And the tool that needs their
+//! consent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use serde_json::json;
 use crate::history::{Answered, History};
 use crate::world::World;
 
-/// The tool that always asks.
+/// The tool whose every call needs a person's consent.
 pub(crate) const PAY: &str = "pay";
 
-/// The builtin tools, and one that a person must agree to. It notes what it was called with (H3).
+/// The builtin tools, and one that needs consent. It records the arguments of its calls (H3).
 pub(crate) struct Asking {
     pub(crate) builtin: Builtin,
     pub(crate) history: Arc<History>,
@@ -63,7 +64,7 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
                 {
                     continue;
                 }
-                // Who thinks it over may find that another was faster, or the run's end.
+                // A person who takes time may find that another has answered, or that the run has ended.
                 if !world.is_calm() && rng.chance(500) {
                     tokio::time::sleep(Duration::from_millis(rng.pick(0..=20_000))).await;
                 }
@@ -96,7 +97,7 @@ fn told(history: &History, at: &SessionKey, answered: &Result<bool, LedgerError>
     match answered {
         Ok(true) => history.mark("a decision was answered", at),
         Ok(false) => history.mark("a decision was answered again", at),
-        // Another person, the run's end or the time was faster; or the store failed.
+        // Another person has answered, the run has ended, the decision has expired, or the store failed.
         Err(error) => history.mark("a decision was not taken", format_args!("{at}: {error}")),
     }
 }

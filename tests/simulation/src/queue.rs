@@ -1,4 +1,4 @@
-//! The queue of hints: it loses them, brings them twice and brings them late, and sometimes cannot be reached.
+//! The queue of hints: it loses some, and delivers others twice or late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The queue, and the end where hints come out.
+    /// The queue, and the receiver of its hints.
     pub(crate) fn new(
         calm: Arc<AtomicBool>,
         history: Arc<History>,

@@ -1,4 +1,4 @@
-//! Readers of the stream: they come and go, and say each time what they have seen (R2).
+//! Readers of streams: they come and go, and each new stream begins at the last event that they have seen (R2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     /// Committed frames: their ids and their data.
     pub(crate) events: Vec<(u64, String)>,
-    /// Partials by generation, of each stream apart.
+    /// Partials by generation; each stream's are kept apart.
     pub(crate) partials: Vec<(String, Vec<Chunk>)>,
 }
 
@@ -39,7 +39,7 @@ struct Reader {
     seen: Seen,
 }
 
-/// Reads a session until all is at rest, and then to its end.
+/// Reads a session until everything is at rest, and then to its end.
 pub(crate) async fn read(world: Arc<World>, at: SessionKey, number: u64) -> Seen {
     let process = world.process("stream", number);
     let rng = world.rng.fork(&format!("reader-{number}"));
@@ -66,7 +66,7 @@ impl Reader {
                 life: Duration::from_secs(40),
                 idle_life: Duration::from_secs(20),
                 bytes: 5_000,
-                // Seldom, for each look costs two calls.
+                // It looks seldom, since each look costs two calls.
                 look_live_ms: (1_000, 2_000),
                 look_silent_ms: 3_000,
                 look_idle_ms: 5_000,
@@ -76,7 +76,7 @@ impl Reader {
         let cursor = self.seen.events.last().map_or(0, |(seq, _)| *seq);
         let until = if last { "&until=settled" } else { "" };
         let partials = u64::from(self.rng.chance(600));
-        // R2: Last-Event-ID wins, so what `after` says does not matter beside it.
+        // R2: Last-Event-ID wins, so beside it `after` does not matter.
         let (after, id) =
             if self.rng.chance(500) { (0, cursor.to_string()) } else { (cursor, String::new()) };
         let uri = format!(

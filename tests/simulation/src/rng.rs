@@ -1,5 +1,5 @@
-//! Chance from one seed. Every part of a world draws from a stream of its own, forked by name, so that one part's draws
-//! do not move another's.
+//! Random numbers from one seed. Every part of a world draws from a stream of its own, forked by name, so that the draws of
+//! one part do not change those of another.
 
 use parking_lot::Mutex;
 use std::ops::RangeInclusive;
@@ -38,7 +38,7 @@ impl Rng {
     pub(crate) fn pick(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (low, high) = (*range.start(), *range.end());
         let size = (high - low).wrapping_add(1);
-        if size == 0 { self.next() } else { low + self.next() % size } // the bias is of no matter here
+        if size == 0 { self.next() } else { low + self.next() % size } // the bias does not matter here
     }
 
     /// One of them.
@@ -46,7 +46,7 @@ impl Rng {
         &of[usize::try_from(self.pick(0..=of.len() as u64 - 1)).expect("an index")]
     }
 
-    /// True so many times in a thousand.
+    /// True in `per_mille` of a thousand draws.
     pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.pick(0..=999) < per_mille
     }

@@ -1,10 +1,10 @@
-//! Ways to be wrong, each of which the checks must notice. The switch is here, between the ledger's loop and the store, so
-//! the product has none.
+//! Mutations: ways to break the rules, each of which the checks must notice. They are made here, between the ledger's loop
+//! and the store, so the product has no switch for them.
 //!
-//! Where to break "settle without the seq condition" takes care: our settle appends its run.finished in the same
-//! transaction, and the put of an event that must not exist yet stops a settle that looked at an old seq even where the
-//! condition is gone. The rule (S4) only bites where the outcome is written apart from the events, so the mutation does
-//! that first: the last events in one write, the outcome in a second one without the condition.
+//! A settle without the condition on the seq needs care. Our settle appends its run.finished in the same transaction, and
+//! the put of that event fails where the seq has moved, even without the condition. S4 can be broken only where the
+//! outcome is written apart from the events. So the mutation does that: it writes the last events first, and then the
+//! outcome without the condition.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ pub enum Mutation {
     NoSeqInSettle,
     /// I8: a session is made without the condition that there is none.
     NoAbsenceInCreate,
-    /// H2: an answer is written without the condition that nobody has answered, and without waking the run.
+    /// H2: an answer is written without the condition that nobody has answered, and without making the run pending.
     NoOpenInAnswer,
-    /// H4: who closes a session sees none of its decisions, and leaves them on the tenant's list.
+    /// H4: a close sees no decisions of the session, and leaves them on the tenant's list.
     NoWithdrawalInClose,
-    /// H4: a child's end is not kept in its head until its parent was told.
+    /// H4: a child's head does not record that its parent must be nudged about an end.
     NoEndForParent,
 }
 
@@ -74,7 +74,7 @@ impl Sabotaged {
             Written::Committed => {}
             other => return Ok(other),
         }
-        // As on a slow network, so that a few hundred seeds meet what happens in between.
+        // As on a slow network, so that within a few hundred seeds something happens between the two writes.
         tokio::time::sleep(Duration::from_millis(300)).await;
         (outcome.events, outcome.keys, outcome.new_calls) = (Vec::new(), Vec::new(), Vec::new());
         self.inner.write(at, Some(&events.head), &outcome, token).await
@@ -112,7 +112,7 @@ impl StoreLayer for Sabotaged {
                 return self.inner.send_plan(plan, token).await;
             }
             (Mutation::NoOpenInAnswer, Some(before)) if answers(transition) => {
-                // As on a slow network, so that a few hundred seeds meet another answer meanwhile.
+                // As on a slow network, so that within a few hundred seeds another answer comes meanwhile.
                 tokio::time::sleep(Duration::from_secs(15)).await;
                 (broken.head, broken.guards) = (before.clone(), Vec::new());
                 let mut plan = plan(at, Some(before), &broken);

@@ -1,5 +1,5 @@
-//! What an eventually consistent read may answer: less than there is. A page may lack its newest items or have a hole
-//! where an item has not arrived yet, and a single item may be the one before.
+//! What an eventual read may answer. A page may lack its newest items, or have a gap where an item has not arrived yet. A
+//! single item may be an earlier version.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::rng::Rng;
 
-/// Stale answers in a thousand reads.
+/// Of a thousand eventual reads, how many may get an answer that is out of date.
 const STALE: u64 = 150;
 
-/// An answer from the past, if this read gets one.
+/// An earlier answer, if this read gets one.
 pub(crate) fn answer(
     rng: &mut Rng,
     operation: &str,

@@ -2,8 +2,8 @@
 //!
 //! Every request is a real one, serialised by the SDK and answered by the embedded store in this thread, so its place
 //! in the order of all requests is decided by virtual time alone. A fault is drawn for each request: it may never
-//! arrive, arrive after its caller has given up, be carried out with nobody hearing of it, be refused at the door, or
-//! just take long. An eventually consistent read may be answered from the past.
+//! arrive, arrive after its caller has given up, be carried out and its answer lost, be refused before anything is done, or
+//! take long. An eventual read may get an answer that is out of date.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use crate::stale;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     LostRequest,
-    /// It arrives, but its caller has given up before.
+    /// It arrives, after its caller has given up.
     LateRequest,
     LostAnswer,
     Throttled,
@@ -53,7 +53,7 @@ const FAULTS: [(Fault, &str); 10] = [
     (Fault::Slow, "a request was slow"),
 ];
 
-/// Requests of one world; the busiest need a tenth of it.
+/// Requests that one world may make. The busiest world needs a tenth of them.
 const BUDGET: u64 = 15_000;
 
 /// A process's wire.
@@ -65,7 +65,7 @@ pub(crate) struct Wire {
     /// No more faults, anywhere.
     calm: Arc<AtomicBool>,
     history: Arc<History>,
-    /// The last head that each key's reader saw, for stale reads.
+    /// The item of each key as it was last read, for answers that are out of date.
     seen: Mutex<BTreeMap<String, Value>>,
 }
 
@@ -108,7 +108,7 @@ impl Wire {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Has the store carry a request out, and notes what it did.
+    /// Has the store carry out a request, and records what it wrote.
     async fn carry_out(
         &self,
         inner: &SharedHttpConnector,
@@ -136,8 +136,8 @@ impl Wire {
         })
     }
 
-    /// A loop that asks for ever would be waited for as long, since virtual time makes each turn cheap. Past the budget
-    /// nothing is answered any more, and the world ends with what it found.
+    /// Bounds the requests of a world. A loop without an end would run for ever, since virtual time makes each turn cheap.
+    /// Past the bound nothing is answered any more, and the world ends with what was found.
     async fn within_budget(&self) {
         self.history.count("requests");
         let asked = self.history.records().counts["requests"];
@@ -153,7 +153,7 @@ impl Wire {
         let operation = operation(&request);
         let lost = |what: &'static str| Err(ConnectorError::timeout(what.into()));
         self.within_budget().await;
-        // One in six takes long enough for somebody else's two calls to come between: races need uneven legs.
+        // One in six takes so long that two calls of another process can come between. Races need such differences.
         let long = !self.is_calm() && self.chance.draw(|rng| rng.chance(170));
         self.wait(if long { 5..=60 } else { 1..=5 }).await;
         match self.draw(&operation) {

@@ -1,4 +1,4 @@
-//! The workers' event source and schedule: every hint is an invocation with a fate, and the sweep comes every minute.
+//! The workers and the sweep: every hint becomes an invocation with a fate, and the sweep runs every minute.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::world::{Process, World};
 /// Worker processes.
 const WORKERS: u64 = 3;
 
-/// Hands each hint to a worker, for ever.
+/// Gives each hint to a worker, for ever.
 pub(crate) async fn answer_hints(world: Arc<World>, mut hinted: UnboundedReceiver<Hint>) {
     let mut rng = world.rng.fork("dispatch");
     let workers: Vec<Process> = (0..WORKERS).map(|n| world.process("worker", n)).collect();
@@ -57,7 +57,7 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
     let (fate, deadline, drains) = if calm { (Fate::Lives, None, None) } else { draw_fate(&mut rng) };
     let thaw = thaw(world.history.clone(), at.to_string(), lease_ms, rng.fork("thaw"));
     if let Fate::Frozen { .. } = fate {
-        // A frozen worker does not keep its message, so the queue gives it to another while this one still works.
+        // A frozen worker does not keep its message invisible, so the queue gives it to another while this one still works.
         let _ = world.queue.send(&hint, lease_ms + rng.pick(0..=4_000)).await;
     }
     let worker = process.worker(drain);
@@ -102,13 +102,12 @@ async fn invoke(world: &World, process: Process, hint: Hint, number: u64, mut rn
         }
     };
     if again {
-        let _ = world.queue.send(&hint, lease_ms).await; // what is not queued, the sweep finds
+        let _ = world.queue.send(&hint, lease_ms).await; // where it is not queued, the sweep finds the session
     }
 }
 
-/// How long a worker is frozen: for a while, past its lease, or until somebody else has claimed its session and has
-/// hardly begun. That last moment is when only the epoch tells a fenced owner from its successor (C2): nothing else of
-/// the head has changed.
+/// How long a worker is frozen: for a while, past its lease, or until another has just claimed its session. In that last
+/// case only the epoch tells a fenced owner from its successor (C2), since nothing else in the head has changed yet.
 async fn thaw(history: Arc<History>, at: String, lease_ms: u64, mut rng: Rng) {
     let while_ms = match rng.pick(0..=9) {
         0..2 => rng.pick(500..=2 * lease_ms),
@@ -119,18 +118,17 @@ async fn thaw(history: Arc<History>, at: String, lease_ms: u64, mut rng: Rng) {
                 let writes = records.writes.get(&at).into_iter().flatten();
                 writes.filter(|write| matches!(write, Write::Claimed { .. })).count()
             };
-            let (before, retry_policy) = (claims(), Instant::now() + Duration::from_millis(3 * lease_ms));
+            let (before, gives_up) = (claims(), Instant::now() + Duration::from_millis(3 * lease_ms));
             while claims() == before
-                && tokio::time::timeout_at(retry_policy, history.written.notified()).await.is_ok()
-            {
-            }
+                && tokio::time::timeout_at(gives_up, history.written.notified()).await.is_ok()
+            {}
             rng.pick(0..=400)
         }
     };
     tokio::time::sleep(Duration::from_millis(while_ms)).await;
 }
 
-/// What becomes of an invocation: its fate, its deadline, when it is drained.
+/// What happens to an invocation: its fate, its deadline and when it is drained, in milliseconds.
 fn draw_fate(rng: &mut Rng) -> (Fate, Option<u64>, Option<u64>) {
     let polls = if rng.chance(700) { rng.pick(1..=14) } else { rng.pick(10..=60) };
     match rng.pick(0..=99) {
@@ -147,7 +145,7 @@ pub(crate) async fn sweep_on(world: Arc<World>) {
     let process = world.process("sweep", 0);
     let sweeper = Sweeper::new(process.ledger.clone());
     loop {
-        // Each sweep is sixteen requests, so it comes no more often than in the cloud.
+        // A sweep makes at least sixteen requests, so it runs no more often than in the cloud.
         tokio::time::sleep(Duration::from_secs(60)).await;
         match sweeper.sweep().await {
             Ok(swept) if swept.hinted > 0 => {

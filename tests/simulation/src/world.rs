@@ -33,27 +33,27 @@ use crate::wire::Wire;
 /// The API key of every client.
 pub(crate) const KEY: &str = "keel_t.sim_secret";
 
-/// The tables' names begin so.
+/// The prefix of the tables' names.
 const PREFIX: &str = "keel-";
 
 /// What all parts of one world share.
 pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) history: Arc<History>,
-    /// No more faults: everything is healed and runs to rest.
+    /// No more faults happen, and everything comes to rest.
     pub(crate) calm: Arc<AtomicBool>,
-    /// All is at rest: readers read to the end and stop.
+    /// Everything is at rest: readers read to the end and stop.
     pub(crate) rest: AtomicBool,
     /// Invocations that have not ended.
     pub(crate) working: AtomicU64,
     pub(crate) queue: Arc<Queue>,
     pub(crate) sessions: Vec<SessionKey>,
     pub(crate) auth: Auth,
-    /// A session is being closed, or is: clients may be told so.
+    /// The first session is closed or being closed, so clients may be told so.
     pub(crate) closing: AtomicBool,
-    /// The store without a wire, for setting up and for the checks.
+    /// The store without faults, for setting up and for the checks.
     pub(crate) clean: Dynamo,
-    /// The tenants' rows without a wire.
+    /// The tenants' rows without faults.
     pub(crate) tenants: TenantStore,
     store: Embedded,
     begun: Instant,
@@ -61,7 +61,7 @@ pub(crate) struct World {
     mutation: Option<Mutation>,
 }
 
-/// A process of one of the functions: its own clock, its own wire.
+/// A process of one of the functions, with a clock and a wire of its own.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) name: String,
@@ -72,7 +72,7 @@ pub(crate) struct Process {
 }
 
 impl World {
-    /// A new world, and the end where its queue's hints come out.
+    /// A new world, and the receiver of its queue's hints.
     pub(crate) async fn new(seed: u64, mutation: Option<Mutation>) -> (World, UnboundedReceiver<Hint>) {
         let mut rng = Rng::new(seed);
         let store = Embedded::memory().expect("a store in memory");
@@ -129,13 +129,13 @@ impl World {
             None => Arc::new(tables),
             Some(mutation) => Arc::new(Sabotaged { inner: tables, mutation }),
         };
-        // Readers poll, as across functions: nothing tells them of a commit.
+        // Readers poll, as they do across functions: nothing notifies them of a commit.
         let config = LedgerConfig { tries: 8, lease_ms: self.lease_ms };
         let ledger = Ledger::new(store, self.queue.clone(), CommitNotifier::none(), env.clone(), config);
         Process { name, ledger, tenants, env, history: self.history.clone() }
     }
 
-    /// The sessions and all that works for them, as of now.
+    /// The sessions and all their children, as of now.
     pub(crate) async fn family(&self) -> Vec<SessionKey> {
         let mut all = self.sessions.clone();
         let mut at = 0;
@@ -179,7 +179,7 @@ impl Process {
                 max_turns: 8,
                 no_new_request: Duration::from_secs(6),
                 stop: Duration::from_secs(2),
-                // Seldom enough that a long run costs little.
+                // It looks seldom, so that a long run costs little.
                 look_ms: (1_500, 3_000),
                 ..WorkerConfig::default()
             },
