@@ -1,4 +1,4 @@
-//! C, I, L, V and A1 as far as a commit decides them.
+//! C, I, L, V and A1, as far as a commit decides them.
 
 use keel_kernel::Guard;
 use keel_kernel::commit::decide;
@@ -13,7 +13,7 @@ use crate::support::{
     result,
 };
 
-/// One event of each kind, acceptable on its own terms.
+/// One valid event of each kind.
 fn one_of(kind: Kind) -> NewEvent {
     match kind {
         Kind::UserMessage => queue("r"),
@@ -87,13 +87,13 @@ fn c2_a_stale_epoch_or_a_foreign_name_is_fenced() {
 
 #[test]
 fn c2_the_epoch_decides_and_not_the_clock() {
-    // Long past its lease's end, but nobody else has claimed: still the owner.
+    // Its lease ended long ago, but nobody else has claimed, so it is still the owner.
     let (mut session, token) = running();
     session.pass(10 * LEASE_MS);
     session.own(&token, vec![answer("g", &[1], &[])]);
     let until = session.head.lease.as_ref().unwrap().until;
     assert_eq!(until, session.now.plus(LEASE_MS), "a commit keeps the lease");
-    // The same name under a newer epoch: its old token is worth nothing.
+    // The same owner has a newer epoch: its old token is refused.
     session.pass(LEASE_MS);
     session.claim("a");
     assert!(matches!(
@@ -195,7 +195,7 @@ fn i3_i5_a_degraded_guide_still_matches_its_retry() {
     let mut session = Session::native();
     assert_eq!(session.input(guide("r1")), 1);
     let token = session.claim("a");
-    // The retry comes when a guide would be accepted as one: it is the first submission all the same.
+    // The retry comes at a time when a guide is accepted. It is still the first submission.
     assert_eq!(session.commit(None, vec![guide("r1")]), Ok(Committed::Replayed(vec![Seq(1)])));
     let refusal = refused(&mut session, None, vec![queue("r1")]);
     let conflict =
@@ -219,7 +219,7 @@ fn i4_a_digest_ignores_formatting_and_nothing_else() {
 
 #[test]
 fn i6_what_may_be_a_lost_answer_depends_on_the_head() {
-    // Each of these refusals can be the second sending of a commit that was carried out.
+    // Each of these refusals may mean that the same commit was carried out before.
     let (mut session, token) = running();
     let commit = vec![answer("g", &[1], &["c"])];
     session.own(&token, commit.clone());

@@ -15,7 +15,7 @@ fn running() -> (Session, LeaseToken) {
     (session, token)
 }
 
-/// What a request prepared now presents.
+/// The inputs that a request prepared now presents.
 fn presented(session: &Session) -> Vec<u64> {
     let history = session.history();
     history.transcript(session.head.run.watermark).presented.iter().map(|seq| seq.0).collect()

@@ -1,4 +1,4 @@
-//! The contract's rules, driven through the kernel's public functions. One module per group of rules.
+//! The contract's rules, tested through the kernel's public functions. One module for each group of rules.
 
 mod commits;
 mod delivery;

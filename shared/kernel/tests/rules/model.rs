@@ -1,6 +1,6 @@
-//! Random commands of several clients and owners, decided by the kernel and carried out as the store does: guards are
-//! looked at in the moment of writing, only what a decision changes is set, keys and call ids are absent or nothing is
-//! written. After every step the whole contract is looked at again.
+//! Random commands of several clients and owners. The kernel decides them, and they are written as a store must write them:
+//! the guards are checked at the moment of writing, only what a transition changes is set, and where a key or call id is
+//! taken, nothing is written. After every step the whole contract is checked.
 
 mod checks;
 mod commands;
@@ -23,17 +23,17 @@ use proptest::test_runner::TestRunner;
 use self::commands::{Command, Step, Token};
 use crate::support::{LEASE_MS, Session, answer};
 
-/// What a decision on some head came to.
+/// What a command decided on some head led to.
 enum Verdict {
     Write(Transition),
     Nothing,
     Refused(Refusal),
 }
 
-/// A session, and the model's own account of what its ledger cannot say.
+/// A session, and what the model knows of it beside the ledger.
 struct Model {
     session: Session,
-    /// The heads so far, for those who decide on an old one.
+    /// The heads so far, for commands that are decided on an old one.
     heads: Vec<Head>,
     tokens: Vec<LeaseToken>,
     /// The newest epoch, counted by the model.
@@ -45,11 +45,11 @@ struct Model {
     /// Claims of the current run, and how many of them ended with a wait.
     claims: u32,
     parks: u32,
-    /// The newest input that a cancel, a failure or a close accounts for.
+    /// The newest input that may stay unanswered because of a cancel, a failure or a close.
     explained: Option<Seq>,
-    /// The ledger's end when a cancel was asked of the running attempt.
+    /// The last seq when the running attempt was asked to stop.
     cancel: Option<Seq>,
-    /// What was seen, for the test of the test.
+    /// What has happened, so that a test can check that the histories reach it.
     seen: BTreeMap<String, u32>,
 }
 
@@ -177,7 +177,7 @@ impl Model {
         checks::transcript(self);
     }
 
-    /// The token that a command shows.
+    /// The token that a command carries.
     fn shown(&self, command: &Command) -> Option<LeaseToken> {
         match command {
             Command::Own { token, .. }
@@ -196,7 +196,7 @@ impl Model {
         }
     }
 
-    /// Writes a decision as the store does, and keeps the model's account.
+    /// Writes a transition as a store must, and updates what the model knows.
     fn write(&mut self, command: &Command, from: &Head, transition: Transition) {
         if let Some(token) = self.shown(command) {
             assert!(self.holds_lease(&token), "C2, S3: {token:?} writes");
@@ -253,7 +253,7 @@ impl Model {
         (self.claims, self.parks, self.watermark, self.cancel) = (0, 0, None, None);
     }
 
-    /// S: the settling table once more, from what the model knows.
+    /// S: the settling table once more, worked out from what the model knows.
     fn settled(&mut self, outcome: Outcome) {
         let head = &self.session.head;
         let newest = head.ledger.unanswered.last().copied();
@@ -279,7 +279,7 @@ impl Model {
         self.saw(format!("{outcome:?} to {status:?}").replace(char::is_numeric, ""));
     }
 
-    /// An owner that does everything right comes to an end, with nothing left open.
+    /// An owner that makes no mistake ends the run, with nothing left open.
     fn end(&mut self) {
         for n in 0..20 {
             if !self.session.head.run.status.is_live() {
@@ -330,7 +330,7 @@ proptest! {
     }
 }
 
-/// The random histories are worth nothing if they never come to what the rules are about.
+/// The random histories prove nothing if they never reach the cases that the rules are about.
 #[test]
 fn the_model_comes_to_every_situation_of_the_table() {
     let mut runner = TestRunner::deterministic();

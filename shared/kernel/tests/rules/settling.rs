@@ -1,4 +1,4 @@
-//! S: claims, hand-overs and what an attempt's end makes of its run.
+//! S: claims, hand-overs, and what the run becomes when an attempt ends.
 
 use keel_kernel::head::FailReason;
 use keel_kernel::run::{self, NotClaimable, Outcome, Settle, Settled, Sweep};
@@ -99,7 +99,7 @@ fn s_a_failed_attempt_is_retried_with_backoff_while_budget_is_left() {
     }
     assert_eq!(session.head.run.reason, Some(FailReason::AttemptsSpent));
     assert_eq!(session.unanswered(), [1]);
-    // Later input starts a run with a budget of its own, which answers both.
+    // Later input starts a run with attempts of its own, which answers both.
     session.input(queue("r2"));
     session.claim("c");
     assert_eq!(session.head.run.attempts, 1);
@@ -200,7 +200,8 @@ fn s1_one_run_finished_per_epoch() {
     session.own(&token, vec![answer("g1", &[1], &[]), finished("done")]);
     let again = session.commit(Some(&token), vec![finished("failed")]);
     assert_eq!(again, Err(Refusal::AlreadyFinished));
-    // The settle brings it once more, as one whose earlier answer was lost does: it is dropped, the settle stands.
+    // The settle brings it once more, as an owner does whose first answer was lost. It is left out, and the rest is
+    // settled.
     assert_eq!(session.settle(&token, Outcome::Succeeded), RunStatus::Done);
     let count = |session: &Session| session.events.iter().filter(|e| e.kind == Kind::RunFinished).count();
     assert_eq!(count(&session), 1);

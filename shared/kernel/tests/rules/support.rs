@@ -1,4 +1,4 @@
-//! A session in memory: the kernel's transitions carried out as a store would, and small builders.
+//! A session in memory that writes the kernel's transitions as a store must, and short functions that make events.
 
 use keel_kernel::commit::decide;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 /// How long leases hold here, in milliseconds.
 pub(crate) const LEASE_MS: u64 = 60_000;
-/// The attempt budget of a [`Session::native`].
+/// Attempts that a run of a [`Session::native`] may have.
 pub(crate) const ATTEMPTS: u32 = 3;
 
 pub(crate) fn key(text: &str) -> DedupeKey {
@@ -76,17 +76,17 @@ pub(crate) fn external(request_id: &str) -> NewEvent {
     event(Kind::ExternalEvent, &value, Some((KeyName::RequestId, key(request_id))))
 }
 
-/// What a commit came to.
+/// The outcome of a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Committed {
-    /// Written as these events.
+    /// It was written as these events.
     Wrote(Vec<Event>),
-    /// I3: every key was held by the same payload.
+    /// I3: every key is held by an event with the same payload.
     Replayed(Vec<Seq>),
 }
 
 impl Committed {
-    /// The seqs, of a commit that must have been written.
+    /// The seqs of the events, which must have been written.
     pub(crate) fn seqs(self) -> Vec<u64> {
         match self {
             Committed::Wrote(events) => events.iter().map(|event| event.seq.0).collect(),
@@ -134,7 +134,7 @@ impl Session {
         CommitId::parse(format!("commit-{}", self.commits)).expect("visible ASCII")
     }
 
-    /// Carries a transition out that was decided on the head as it is.
+    /// Writes a transition that was decided on the current head.
     pub(crate) fn carry_out(&mut self, transition: Transition) -> Result<Vec<Event>, Refusal> {
         let before = self.head.clone();
         match self.memory.write(&before, &transition) {
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// I3, I5: what the keys of a commit say about it; `None` where all are free.
+    /// I3, I5: the outcome that follows from the taken keys of a commit; `None`: none is taken.
     fn replay(&self, events: &[NewEvent]) -> Result<Option<Committed>, Refusal> {
         let mut seqs = Vec::new();
         for new in events {
@@ -175,12 +175,12 @@ impl Session {
         }
     }
 
-    /// Commits one input that must be written; its seq.
+    /// Commits one input, which must be written. Returns its seq.
     pub(crate) fn input(&mut self, new: NewEvent) -> u64 {
         self.commit(None, vec![new]).expect("the input is accepted").seqs()[0]
     }
 
-    /// Commits an owner's events that must be written; their seqs.
+    /// Commits an owner's events, which must be written. Returns their seqs.
     pub(crate) fn own(&mut self, token: &LeaseToken, events: Vec<NewEvent>) -> Vec<u64> {
         self.commit(Some(token), events).expect("the owner's commit is accepted").seqs()
     }
@@ -198,7 +198,7 @@ impl Session {
         Ok(LeaseToken { owner, epoch: self.head.epoch })
     }
 
-    /// Settles with a run.finished and nothing else; the run's status.
+    /// Settles with a run.finished and nothing else. Returns the run's status.
     pub(crate) fn settle(&mut self, token: &LeaseToken, outcome: Outcome) -> RunStatus {
         let status = match outcome {
             Outcome::Succeeded => "done",
@@ -208,7 +208,7 @@ impl Session {
         self.try_settle(token, outcome, vec![finished(status)]).expect("the settle is accepted").0
     }
 
-    /// Settles; the run's status, and whether it was written now.
+    /// Settles. Returns the run's status, and whether this call wrote it.
     pub(crate) fn try_settle(
         &mut self,
         token: &LeaseToken,
@@ -262,7 +262,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Lets time pass.
+    /// Lets so many milliseconds pass.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
     }

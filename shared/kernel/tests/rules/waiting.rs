@@ -103,7 +103,7 @@ fn child() -> Session {
     session
 }
 
-/// What brings an end about.
+/// How a run ends.
 type Brings = fn(&mut Session);
 
 #[test]

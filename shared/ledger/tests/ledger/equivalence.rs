@@ -1,4 +1,4 @@
-//! The memory twin and the embedded DynamoDB, driven by the same commands: every answer is the same, and so is every
+//! The store in memory and the embedded DynamoDB get the same commands. Every answer must be the same, and so must every
 //! row in the end.
 
 mod commands;
@@ -17,13 +17,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use crate::support::{Rig, TestEnv, create, embedded, rows, session};
 use commands::{Command, Driver, Reply, command};
 
-/// How often an answer of each sort was met, so that a generator that reaches nothing is noticed.
+/// How often each sort of answer came, so that it is noticed where the random commands reach nothing.
 type Reached = BTreeMap<&'static str, usize>;
 
 #[test]
 fn the_memory_twin_answers_as_dynamodb_does() {
     let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
-    // One seed: a failure is the same failure next time, and what was reached can be asserted.
+    // There is one seed, so a failure comes again, and what was reached can be asserted.
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let reached = std::cell::RefCell::new(Reached::new());
     let ran = TestRunner::new_with_rng(config, rng).run(&vec(command(), 25..55), |commands| {
@@ -116,13 +116,13 @@ async fn compare(commands: Vec<Command>, reached: &mut Reached) -> Result<(), Te
             )
             .map_err(TestCaseError::fail)?;
     }
-    // Longer than any backoff: every delayed hint has come out.
+    // This is longer than any backoff, so every delayed hint has come.
     tokio::time::sleep(std::time::Duration::from_secs(3_600)).await;
     let (left, right) = (drained(&mut left), drained(&mut right));
     if left == right { Ok(()) } else { Err(TestCaseError::fail(format!("hints: {left:?} {right:?}"))) }
 }
 
-/// The same answer. A page that is full may say that more might follow where nothing does: the port allows it, and
+/// Whether two answers are the same. A full page may say that more follows although nothing does: the port allows it, since
 /// DynamoDB does not look further.
 fn alike(memory: &Reply, dynamo: &Reply) -> bool {
     match (memory, dynamo) {

@@ -1,5 +1,5 @@
-//! I6: whatever becomes of a request or its answer, a command ends with one event in the ledger, and sending it again
-//! finds it.
+//! I6: whatever happens to a request or its answer, a command leads to one event in the ledger, and sending it again finds
+//! that event.
 
 mod exhausted;
 mod reasons;
@@ -23,7 +23,7 @@ use wire::{Fault, Wire};
 const SLOW: Fault = Throttled("ProvisionedThroughputExceededException");
 const THROTTLED: Fault = Throttled("ThrottlingException");
 
-/// What the writes of one command meet.
+/// The faults of the writes of one command.
 const SCRIPTS: [&[Fault]; 15] = [
     &[LostRequest],
     &[LostAnswer],
@@ -51,8 +51,8 @@ async fn world() -> (World, Wire) {
     (World { at, client, rig: Rig::over(store.clone(), TestEnv::new(11)), store }, wire)
 }
 
-/// For every script, with tokens remembered and forgotten: a fresh session, brought so far by `before`; then `verb`
-/// with the script; then `check`.
+/// For every script, with tokens remembered and forgotten: makes a session, runs `before`, then `verb` under the script,
+/// then `check`.
 macro_rules! under_every_script {
     (before $before:expr, verb $verb:expr, check $check:expr) => {
         for script in SCRIPTS {
@@ -73,7 +73,7 @@ macro_rules! under_every_script {
     };
 }
 
-/// Exactly these new events, in this order and without a gap, each with its key.
+/// The new events are exactly these, in this order and without a gap, each with its key.
 async fn holds_once(w: &World, before: &Rows, told: &Appended, sent: &[NewEvent], case: &str) {
     let now = rows(&w.client, &w.at).await;
     let first = before.head.ledger.seq.0 + 1;
@@ -238,7 +238,7 @@ async fn s5_a_release_hands_over_once() {
     );
 }
 
-/// A creation is carried out by the same loop as a commit: whatever happens on the way, the session is there once.
+/// I8: a creation goes through the same loop as a commit. Whatever happens, the session is there once.
 #[tokio::test(start_paused = true)]
 async fn i6_a_creation_is_written_once_and_safe_to_send_again() {
     let faults =
@@ -259,7 +259,7 @@ async fn i6_a_creation_is_written_once_and_safe_to_send_again() {
     }
 }
 
-/// The owner has read the ledger past the head it remembers: an input came, and it settles knowing of it.
+/// The owner remembers a head that is older than the ledger it has read: it knows of a later input when it settles.
 #[tokio::test(start_paused = true)]
 async fn s4_a_settle_is_not_told_that_the_ledger_moved_because_its_own_memory_is_old() {
     let w = World::new().await;

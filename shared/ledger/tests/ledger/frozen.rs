@@ -1,5 +1,5 @@
-//! Items as earlier code wrote them, kept byte for byte: today's code reads them and goes on from them (L1: nobody will
-//! ever rewrite them). A new schema version adds a file; no file is ever changed.
+//! Items as earlier code wrote them, kept byte for byte. Today's code must read them and go on from them, since nobody
+//! rewrites them (L1). A new schema version adds a file; no file is ever changed.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ fn item(json: &Value) -> HashMap<String, AttributeValue> {
     json.as_object().unwrap().iter().map(|(name, attribute)| (name.clone(), value(attribute))).collect()
 }
 
-/// A world whose tables hold what was kept.
+/// A world whose tables hold the kept items.
 async fn world() -> World {
     let tables: Value = serde_json::from_str(V1).unwrap();
     let world = World::empty().await;
@@ -67,7 +67,7 @@ async fn l1_yesterdays_items_are_read_and_gone_on_from() {
     let api_key = world.tenants().api_key(&at.tenant, "k1").await.unwrap().expect("it is known");
     assert_eq!(api_key.scopes, ["client"]);
 
-    // The same request again is the first submission, and what comes now comes behind.
+    // The same request again is the first submission, and a new one comes after it.
     let again = world.ledger().input(&at, text("first"), Some(key("r1"))).await.unwrap();
     assert_eq!((again.created, again.events[0].seq), (false, Seq(1)));
     world.rig.env.advance(120_000);
@@ -78,7 +78,7 @@ async fn l1_yesterdays_items_are_read_and_gone_on_from() {
     assert_eq!(next.events[0].seq, Seq(4));
 }
 
-/// Older code meets newer items after a roll-back.
+/// After a roll-back older code meets newer items.
 #[tokio::test]
 async fn a_newer_version_is_refused_by_name_and_nothing_is_guessed() {
     let tables: Value = serde_json::from_str(V1).unwrap();

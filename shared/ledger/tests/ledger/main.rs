@@ -1,4 +1,4 @@
-//! The ledger from outside: over its memory twin, over the embedded DynamoDB, and over one that fails by script.
+//! The ledger from outside: over the store in memory, over the embedded DynamoDB, and over one that fails by script.
 
 #![expect(
     clippy::unwrap_used,

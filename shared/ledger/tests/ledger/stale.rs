@@ -1,5 +1,5 @@
-//! L2, C6, R2: an eventual read of the head may show any moment of the past, and an eventual page may lack what is newest. Neither makes a
-//! command say or a reader miss anything that a strong read would not.
+//! L2, C6, R2: an eventual read of the head may show an earlier head, and an eventual page may lack the newest events.
+//! Even so a command answers what it would on a strong read, and a reader misses nothing.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! A ledger over the embedded store, a clock that tests move, and short names for what is committed.
+//! A ledger over the embedded store, a clock that tests move, and short functions that make events.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// Where every test's clock starts.
 pub(crate) const START: Millis = Millis(1_764_547_200_000);
 
-/// Time that only tests move, ids that count, and chance from a seed.
+/// Time that only tests move, ids that count up, and random numbers from a seed.
 #[derive(Debug)]
 pub(crate) struct TestEnv {
     now: AtomicU64,
     ids: AtomicU64,
     chance: AtomicU64,
     seed: u64,
-    /// The counter stands in an id's last digits instead of its first.
+    /// The counter is in the last digits of an id instead of the first.
     counts_low: bool,
 }
 
@@ -44,7 +44,7 @@ impl TestEnv {
         Arc::new(Self::of(seed, false))
     }
 
-    /// Ids of one and the same moment: they differ in their last digits alone.
+    /// Makes ids that differ in their last digits alone, as those of one moment do.
     pub(crate) fn at_one_moment(seed: u64) -> Arc<Self> {
         Arc::new(Self::of(seed, true))
     }
@@ -70,7 +70,7 @@ impl Env for TestEnv {
         format!("{first:016x}{last:016x}")
     }
 
-    /// SplitMix64.
+    /// The next random number (SplitMix64).
     fn pick(&self, range: RangeInclusive<u64>) -> u64 {
         let mut z = self
             .chance
@@ -89,7 +89,7 @@ pub(crate) async fn embedded() -> Embedded {
     embedded
 }
 
-/// A ledger over some store, with what it is made of.
+/// A ledger over some store, and its parts.
 pub(crate) struct Rig {
     pub(crate) env: Arc<TestEnv>,
     pub(crate) ledger: Ledger,
@@ -197,7 +197,7 @@ pub(crate) fn described(session: &SessionId, state_owner: StateOwner) -> Session
 /// Everything that the tables hold of a session.
 pub(crate) type Rows = MemorySession;
 
-/// Reads a session's rows past the ledger and past its store.
+/// Reads a session's rows straight from the tables.
 pub(crate) async fn rows(client: &Client, at: &SessionKey) -> Rows {
     let head = items::read_head(&query(client, "state", at, "head").await[0]).expect("the head decodes");
     let described = items::read_row(&query(client, "state", at, "meta").await[0]);
@@ -291,7 +291,7 @@ pub(crate) fn compaction(summary: &str) -> NewEvent {
     new(Kind::Compaction, &json!({ "summary": summary }), None)
 }
 
-/// A compaction that keeps what is there from this position on.
+/// A compaction that keeps the events from this position on.
 pub(crate) fn keeping(first_kept: u64) -> NewEvent {
     let usage = json!({ "input": 30, "output": 4, "costUsd": 0.001 });
     new(Kind::Compaction, &json!({ "summary": "s", "firstKeptSeq": first_kept, "usage": usage }), None)

@@ -1,4 +1,4 @@
-//! What the verbs cost, in capacity units as the store tells them. A figure here that changes is a bill that changes.
+//! What each command costs, in the capacity units that the store reports. Where a figure here changes, a bill changes.
 
 use keel_kernel::run::Outcome;
 use keel_kernel::{Head, Seq};
@@ -17,7 +17,7 @@ struct Line {
     calls: u64,
 }
 
-/// The lines, checked all together so that one run shows every figure.
+/// The lines. They are checked all together, so that one run shows every figure.
 #[derive(Default)]
 struct Bill(Vec<Line>);
 

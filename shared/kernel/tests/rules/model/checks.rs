@@ -1,4 +1,4 @@
-//! What must hold of a session after every step, worked out from the events alone or from the model's own bookkeeping.
+//! What must hold of a session after every step. It is worked out from the events alone, or from what the model knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ fn unanswered(model: &Model) -> BTreeSet<Seq> {
     open
 }
 
-/// L, I, V, C2 and S1: what the ledger says by itself.
+/// L, I, V, C2 and S1: what must hold of the ledger by itself.
 pub(super) fn ledger(model: &Model) {
     let session = &model.session;
     let seqs: Vec<u64> = session.events.iter().map(|event| event.seq.0).collect();
@@ -98,7 +98,7 @@ pub(super) fn ledger(model: &Model) {
     assert_eq!(keys.len(), session.keys.len(), "I2: and one key per event");
 }
 
-/// S4 and the shape of the head.
+/// S4, and what must hold of the head.
 pub(super) fn head(model: &Model) {
     let head = &model.session.head;
     let run = &head.run;
@@ -135,7 +135,7 @@ pub(super) fn head(model: &Model) {
     }
 }
 
-/// A1, D3: what the projection says fits what the head says.
+/// A1, D3: the projection agrees with the head.
 pub(super) fn transcript(model: &Model) {
     let history = model.session.history();
     let watermark = model.session.head.run.watermark;
@@ -175,7 +175,7 @@ fn has_call(transcript: &Transcript<'_>, call: &str) -> bool {
         .any(|entry| matches!(entry, Entry::Assistant(event) if call_ids(event).contains(&call)))
 }
 
-/// K2: who reads only what a context can show sees what one sees who reads everything.
+/// K2: the context made from the events that it can show is the one made from all events.
 fn resumed(model: &Model, whole: &Transcript<'_>) {
     let state = model.session.head.ledger.clone();
     let (waiting, from) = state.shown();
@@ -187,7 +187,7 @@ fn resumed(model: &Model, whole: &Transcript<'_>) {
     assert_eq!((&part.open_calls, part.owed_turn), (&whole.open_calls, whole.owed_turn), "K2");
 }
 
-/// A decision changes nothing that it does not guard, and says so to the queue where a run becomes pending.
+/// A transition changes nothing that it does not guard, and has a hint where a run becomes pending.
 pub(super) fn transition(before: &Head, transition: &Transition) {
     let after = &transition.head;
     let guards = &transition.guards;

@@ -1,10 +1,10 @@
-//! What can happen to a session, made up at random: clients, owners that are current, stale or forged, and the clock.
+//! Random commands: of clients, of owners with a current, an old or a forged token, and of the clock.
 
 use keel_kernel::run::Outcome;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Whose token a command shows.
+/// Which token a command carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Token {
     /// The newest claim's.
@@ -15,7 +15,7 @@ pub(super) enum Token {
     Forged,
 }
 
-/// What an assistant message says it saw.
+/// Which inputs an assistant message names.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Inputs {
     /// What a request prepared now presents (A1).
@@ -24,7 +24,7 @@ pub(super) enum Inputs {
     Some(u8),
     /// An event of any kind, or none at all.
     Wrong(u64),
-    /// Nothing said (A4).
+    /// It has no inputSeqs (A4).
     Absent,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum Command {
         outcome: Outcome,
         events: Vec<Own>,
     },
-    /// An owner waits; it has seen all nudges, or is behind.
+    /// An owner parks its run. It has seen all nudges, or not.
     Park {
         token: Token,
         behind: bool,
@@ -89,7 +89,7 @@ pub(super) enum Command {
     },
 }
 
-/// A command, and how many steps old the head is that it is first decided on.
+/// A command, and how many steps old the head is on which it is first decided.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) command: Command,

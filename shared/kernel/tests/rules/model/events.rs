@@ -1,4 +1,4 @@
-//! The events of a command: some fit the session as it is, some do not.
+//! The events of a command. Some fit the session's state, some do not.
 
 use keel_kernel::{KeyName, Kind, NewEvent};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What is drawn, how it is made fit for the session at hand, and what is compared.
+//! The random commands: what is drawn, how it is fitted to the session, and what is compared.
 
 use keel_kernel::budget::Budget;
 use keel_kernel::decision::{Decision, DecisionAnswer, Verdict};
@@ -123,7 +123,7 @@ fn new() -> impl Strategy<Value = New> {
     ]
 }
 
-/// A command that both ledgers are given.
+/// A command that both ledgers get.
 #[derive(Debug)]
 pub(super) enum Verb {
     Input(Payload, Option<DedupeKey>),
@@ -151,7 +151,7 @@ pub(super) enum Verb {
     Children,
 }
 
-/// What was answered.
+/// The answer of a command.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Appended(Result<Appended, Refusal>, usize),
@@ -167,7 +167,7 @@ pub(super) enum Reply {
     Nothing,
 }
 
-/// Every head of the native session that an answer showed, the newest last: what an owner may know.
+/// Every head of the native session that an answer showed, the newest last. An owner may remember any of them.
 #[derive(Default)]
 pub(super) struct Driver(Vec<Head>);
 
@@ -179,7 +179,7 @@ impl Driver {
     pub(super) fn resolve(&self, command: &Command, there: &MemorySession, clock: Millis) -> Verb {
         let now = &there.head;
         match command.act.clone() {
-            // Where nobody holds the lease, mostly somebody takes it first: refusals alone would prove little.
+            // Where nobody holds the lease, mostly somebody claims it first, since refusals alone would prove little.
             Act::Commit { token: Whose::Current, .. }
             | Act::Settle { token: Whose::Current, .. }
             | Act::Open { token: Whose::Current, .. }
@@ -255,7 +255,7 @@ impl Driver {
                 only_at: only_at.map(|ahead| vec![(there.description.revision + u64::from(ahead)) - 1]),
                 ..SessionPatch::default()
             }),
-            // Nothing is open: a message asks for a call first.
+            // No call is open, so a message asks for one first.
             Act::Open { token: Whose::Current, call } if now.ledger.open_calls.is_empty() => {
                 let fresh = format!("o{}", now.ledger.seq);
                 let asks = answer(&fresh, &[], &[&format!("c{}-{call}", now.ledger.seq)]);
@@ -269,7 +269,7 @@ impl Driver {
                     1 => Verdict::Deny,
                     _ => Verdict::Edit { arguments: arguments.clone() },
                 };
-                // Mostly one that was opened.
+                // Mostly a decision that was opened.
                 let found = there.decisions.values().nth(usize::from(call) / 3);
                 let id = found.map_or_else(
                     || Decision::id_of(&there.description.session_id, &key(&format!("c{call}"))),
@@ -411,7 +411,7 @@ fn resolve_events(events: &[New], now: &Head) -> Vec<NewEvent> {
     events.iter().map(one).collect()
 }
 
-/// A refusal is an answer; without faults nothing else may come.
+/// A refusal is an answer. Without faults no other error may come.
 fn told<T>(ended: Result<T, LedgerError>) -> Result<T, Refusal> {
     match ended {
         Ok(answer) => Ok(answer),
@@ -421,7 +421,7 @@ fn told<T>(ended: Result<T, LedgerError>) -> Result<T, Refusal> {
 }
 
 impl Reply {
-    /// Names what was met, for the count of what a run has reached.
+    /// The name of the answer's sort, for the count of what was reached.
     pub(super) fn labels(&self, mut met: impl FnMut(&'static str)) {
         let refusal = match self {
             Reply::Appended(Ok(appended), size) => {

@@ -1,4 +1,4 @@
-//! When the budget of tries is spent, the end is an error that is true, and sending the command again is safe.
+//! When all tries are used up, the error says truly whether anything may be written, and sending the command again is safe.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::support::{
 const FOREVER: [Fault; 8] =
     [LostRequest, LostAnswer, SLOW, THROTTLED, Conflict, InProgress, InternalBefore, InternalAfter];
 
-/// Busy or a failure of the store, and "nothing was written" only where nothing was.
+/// The error is Busy or a failure of the store, and says "nothing was written" only where nothing was.
 #[track_caller]
 fn is_true<T: std::fmt::Debug>(ended: Result<T, LedgerError>, written: bool, case: &str) {
     match ended {
@@ -74,7 +74,7 @@ async fn s3_a_claim_a_settle_and_a_release_that_gave_up_are_safe_to_send_again()
             is_true(ended, false, &case);
             w.claim().await;
         } else {
-            // A claim whose answer is lost once finds itself in the head that its resend meets.
+            // A claim whose answer is lost recognises itself in the head that its second sending meets.
             assert!(matches!(ended, Ok(Ok(_)) | Err(_)), "{case}: {ended:?}");
         }
         let token = keel_kernel::LeaseToken { owner: owner("w1"), epoch: w.head().await.epoch };
@@ -149,7 +149,7 @@ async fn l2_a_busy_session_says_so_and_nothing_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn c2_a_renewal_that_changes_nothing_is_still_checked() {
-    // One moment, so that the renewed lease would end when the claimed one does.
+    // The clock stands still, so the renewed lease would end when the claimed one does.
     let w = World::new().await;
     let first = w.running().await;
     w.ledger().release(&w.at, Some(first.head.clone()), &first.token).await.unwrap();

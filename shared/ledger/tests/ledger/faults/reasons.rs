@@ -1,4 +1,4 @@
-//! A cancelled transaction need not name every reason. Whichever one is told, the answer is the same.
+//! A cancelled transaction need not name every reason. Whichever one it names, the command's answer is the same.
 
 use keel_kernel::Refusal;
 
@@ -16,7 +16,7 @@ async fn i3_a_retry_is_told_by_any_reason() {
         let claimed = w.running().await;
         let known = || Some(claimed.head.clone());
         let commit = |events| w.ledger().commit(&w.at, known(), Some(claimed.token.clone()), events);
-        // The head has moved, an event stands in the new one's place, both keys are taken, and so is the call.
+        // The head has changed, another event is in the new one's place, and both keys and the call id are taken.
         let sent = vec![answer("g1", &[], &["c1"]), compaction("s"), answer("g2", &[], &[])];
         let first = commit(sent.clone()).await.unwrap();
         commit(vec![result("c1", "1")]).await.unwrap();

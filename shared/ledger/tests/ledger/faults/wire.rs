@@ -17,11 +17,11 @@ use keel_embedded::{Embedded, client_over};
 pub(super) enum Fault {
     /// It never arrives.
     LostRequest,
-    /// It is carried out, and nobody is told.
+    /// It is carried out, and its answer is lost.
     LostAnswer,
-    /// It is refused at the door with this code.
+    /// It is refused with this code before anything is done.
     Throttled(&'static str),
-    /// Another transaction is at the same items.
+    /// Another transaction holds the same items.
     Conflict,
     /// The same token's first request is still being carried out, as the service says.
     InProgress,
@@ -29,7 +29,7 @@ pub(super) enum Fault {
     InternalBefore,
     /// An internal error, after everything is written.
     InternalAfter,
-    /// It is cancelled, and only the failing reason with this number is told, or the last one.
+    /// It is cancelled, and only the failing reason with this number is named, or the last one.
     OneReason(usize),
 }
 
@@ -43,7 +43,7 @@ struct Script {
     failing_reasons: usize,
 }
 
-/// The hand on the wire.
+/// Controls what happens on the wire.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wire(Arc<Mutex<Script>>);
 
@@ -81,7 +81,7 @@ impl Wire {
         self.script().forgets_tokens = true;
     }
 
-    /// No more faults. Tells how many of the script were left.
+    /// Ends all faults. Returns how many of the script are left.
     pub(super) fn heal(&self) -> usize {
         let mut script = self.script();
         script.forever = None;
@@ -117,7 +117,7 @@ impl Wire {
         }
     }
 
-    /// Carries a request out, or does to it what the script says.
+    /// Carries out a request, or does to it what the script says.
     async fn call(self, mut request: HttpRequest, inner: SharedHttpConnector) -> Answered {
         let fault = self.next_fault(&operation(&request));
         self.without_token(&mut request);
