@@ -11,7 +11,7 @@ use keel_lambda::behind_gateway;
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::LocalHints;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::tenant_store::ApiKeyRow;
 use keel_ledger::{Ledger, LedgerConfig, SessionKey, TenantStore};
 use keel_web::auth::{ApiKey, Auth};
 use keel_web::service::finish;

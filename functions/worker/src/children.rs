@@ -10,7 +10,7 @@ use keel_ledger::port::Consistency;
 use keel_ledger::{Ledger, LedgerError, SessionKey};
 use serde_json::json;
 
-use crate::session_port::port_error;
+use crate::ledger_session_port::port_error;
 
 /// The tool's name.
 pub const NAME: &str = "agent";

@@ -6,8 +6,8 @@
 
 pub mod batch;
 pub mod children;
+mod ledger_session_port;
 mod resources;
-mod session_port;
 mod tenant_resources;
 mod waits;
 mod watch;
@@ -26,8 +26,8 @@ use keel_kernel::{OwnerId, SessionDescription};
 use keel_ledger::{Claimed, Ledger, LedgerError, SessionKey, StoreError, TenantStore};
 use tokio::time::Instant;
 
+use ledger_session_port::{Known, LedgerSessionPort};
 pub use resources::{AttemptResources, FixedResources, MissingResources, ResourceSource};
-use session_port::{Known, LedgerSessionPort};
 pub use tenant_resources::{ConfigureModel, TenantResources};
 use waits::{SessionWaits, TenantSpending};
 use watch::Watcher;

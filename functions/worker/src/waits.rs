@@ -19,7 +19,7 @@ use keel_ledger::{Ledger, LedgerError, SessionKey, TenantStore};
 use keel_settings::month;
 
 use crate::children::{self, Children};
-use crate::session_port::{Known, port_error};
+use crate::ledger_session_port::{Known, port_error};
 
 /// How long a run that has reached its tenant's budget waits before it looks again, in milliseconds. Nothing nudges it.
 const TENANT_LOOK_MS: u64 = 300_000;

@@ -17,7 +17,7 @@ use keel_fn_worker::batch::answer_hint;
 use keel_fn_worker::{FixedResources, NoMessage, TenantResources, Worker, WorkerConfig};
 use keel_ledger::hints::{Hint, LocalHints};
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::tenant_store::ApiKeyRow;
 use keel_ledger::{Ledger, LedgerConfig, TenantStore};
 use keel_models::{BadProviderConfig, ProviderConfig};
 use keel_plugins::{EgressPolicy, PluginClient};

@@ -52,9 +52,10 @@
 //! | [`transition`] | what a rule decides, as data |
 //! | [`commit`] | what a commit does to a session |
 //! | [`run`] | who may work on a run, and what it becomes |
+//! | [`requests`] | what clients ask of it: cancel, close, a budget, a compaction |
 //! | [`transcript`] | what a model would see |
-//! | [`session`], [`session_rules`] | making a session and changing its description |
-//! | [`waiting`], [`decision`], [`decision_rules`], [`child`], [`budget`] | what a run may have to wait for, and what wakes it |
+//! | [`session`], [`session_transitions`] | making a session and changing its description |
+//! | [`waiting`], [`decision`], [`decision_transitions`], [`child`], [`budget`] | what a run may have to wait for, and what wakes it |
 //! | [`partial`] | a generation's text on its way to readers |
 //! | `testing` | with the feature of this name: a session in memory |
 
@@ -63,7 +64,7 @@ pub mod caps;
 pub mod child;
 pub mod commit;
 pub mod decision;
-pub mod decision_rules;
+pub mod decision_transitions;
 pub mod event;
 pub mod head;
 pub mod hex;
@@ -72,9 +73,10 @@ pub mod json;
 pub mod kind;
 pub mod partial;
 pub mod refusal;
+pub mod requests;
 pub mod run;
 pub mod session;
-pub mod session_rules;
+pub mod session_transitions;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transcript;

@@ -1,5 +1,4 @@
-//! The run: who may work on it (claim, renew, release, park), what it becomes (settle), and what others ask of it (queue,
-//! cancel, nudge, budget, compaction, close).
+//! The run: who may work on it (claim, renew, release), what it becomes (settle), and what the sweep does about it.
 //!
 //! Each rule takes the head as it was last seen and returns a transition. `None` means that there is nothing to write.
 
@@ -7,12 +6,11 @@ use std::borrow::Cow;
 
 use crate::caps;
 use crate::commit::{Commit, NewEvent, decide};
-use crate::decision::Decision;
 use crate::event::Kind;
 use crate::head::{FailReason, Head, LastSettle, Lease, LeaseToken, Run, RunStatus, StateOwner};
 use crate::ids::{CommitId, Millis, OwnerId, Seq};
 use crate::refusal::Refusal;
-use crate::transition::{Guard, SendHint, SideRow, Transition};
+use crate::transition::{Guard, SendHint, Transition};
 
 /// A claim: for whom, and for how long.
 #[derive(Clone, Debug, PartialEq)]
@@ -274,91 +272,6 @@ fn settle_run(transition: &mut Transition, now: Millis, settle: &Settle<'_>) {
             head.end_run(now);
         }
     }
-}
-
-/// Begins a run where an input is unanswered or a turn is owed. `Ok(None)`: neither is, or a run is live.
-///
-/// # Errors
-/// [`Refusal::ExternalSession`], [`Refusal::SessionClosed`].
-pub fn queue(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
-    head.check_native()?;
-    head.check_open()?;
-    if head.run.status.is_live() || !head.is_owed() {
-        return Ok(None);
-    }
-    let mut next = head.clone();
-    next.start_run(now);
-    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    let mut transition = Transition::of_head(next, guards);
-    transition.hint = Some(SendHint { after_ms: 0 });
-    Ok(Some(transition))
-}
-
-/// Cancels a run. A running attempt is asked to stop; a pending run fails at once. A waiting run, and a pending one with
-/// open calls, is left to an owner, which ends its calls and children (H4). `Ok(None)`: there is no run to cancel, or its
-/// cancel was asked before.
-///
-/// # Errors
-/// [`Refusal::ExternalSession`], [`Refusal::SessionClosed`].
-pub fn cancel(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
-    head.check_native()?;
-    head.check_open()?;
-    let mut next = head.clone();
-    let mut hint = None;
-    match (head.run.status, head.run.cancel) {
-        (RunStatus::Running, None) => next.run.cancel = Some(head.ledger.seq),
-        // Its calls need results, and its children must be cancelled (H4): an owner does both.
-        (RunStatus::Pending, None) if !head.ledger.open_calls.is_empty() => {
-            next.run.cancel = Some(head.ledger.seq);
-        }
-        (RunStatus::Waiting, _) => {
-            next.run.cancel = Some(head.ledger.seq);
-            next.resume(now);
-            hint = Some(SendHint { after_ms: 0 });
-        }
-        // It was asked before, and no owner has claimed the run since.
-        (RunStatus::Pending, Some(_)) if !head.ledger.open_calls.is_empty() => return Ok(None),
-        (RunStatus::Pending, _) => {
-            next.run.status = RunStatus::Failed;
-            next.run.reason = Some(FailReason::Cancelled);
-            next.end_run(now);
-        }
-        (RunStatus::Running, Some(_)) | (RunStatus::Idle | RunStatus::Done | RunStatus::Failed, _) => {
-            return Ok(None);
-        }
-    }
-    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    let mut transition = Transition::of_head(next, guards);
-    transition.hint = hint;
-    Ok(Some(transition))
-}
-
-/// C6: closes a session for good. A live run fails, and the unanswered ones of `decisions` are withdrawn (H4), as many as
-/// one write takes ([`caps::ROWS_PER_TRANSITION`]). `None`: the session is closed, and none of them is unanswered.
-///
-/// A decision may be opened after `decisions` were read and before this is written. Once the session is closed, none is
-/// opened any more. So whoever closes a session reads its decisions again, leaves out those that it has withdrawn, and
-/// asks again until there is nothing to do.
-pub fn close(head: &Head, now: Millis, decisions: &[Decision]) -> Option<Transition> {
-    let open = decisions.iter().filter(|decision| decision.given.is_none());
-    let withdrawn = open.take(caps::ROWS_PER_TRANSITION).cloned().map(SideRow::WithdrawDecision).collect();
-    if head.closed {
-        let withdrawal = Transition::of_rows(head, Vec::new(), withdrawn);
-        return (!withdrawal.rows.is_empty()).then_some(withdrawal);
-    }
-    let mut next = head.clone();
-    next.closed = true;
-    next.lease = None;
-    next.due = head.tells_parent.then_some(now);
-    if head.run.status.is_live() {
-        next.run.status = RunStatus::Failed;
-        next.run.reason = Some(FailReason::Closed);
-        next.run.waits = None;
-        next.run.cancel = None;
-        next.end_run(now);
-    }
-    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    Some(Transition { rows: withdrawn, ..Transition::of_head(next, guards) })
 }
 
 /// What the sweep does about a session that is due.

@@ -1,6 +1,5 @@
-//! H: how a run is parked, what wakes it, and what clients set while it waits: a budget (H5), a compaction asked for (K3).
+//! H: how a run is parked, and what wakes it.
 
-use crate::budget::Budget;
 use crate::head::{Head, LeaseToken, RunStatus, WaitReason};
 use crate::ids::Millis;
 use crate::refusal::Refusal;
@@ -57,58 +56,6 @@ pub fn nudge(head: &Head, now: Millis) -> Option<Transition> {
     let mut transition = Transition::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
     transition.hint = hint;
     Some(transition)
-}
-
-/// H5: sets the session's budget. A waiting run becomes pending where the new budget is not reached. `Ok(None)`: it is the
-/// session's budget already.
-///
-/// # Errors
-/// [`Refusal::SessionClosed`].
-pub fn set_budget(head: &Head, now: Millis, budget: Budget) -> Result<Option<Transition>, Refusal> {
-    head.check_open()?;
-    if head.budget == budget {
-        return Ok(None);
-    }
-    let mut next = head.clone();
-    next.budget = budget;
-    let mut hint = None;
-    match head.run.status {
-        // Whatever the run waits for: among it may be a child that has used up its share.
-        RunStatus::Waiting if !next.is_spent() => {
-            next.resume(now);
-            hint = Some(SendHint { after_ms: 0 });
-        }
-        RunStatus::Running => next.run.nudges += 1, // it may be about to park
-        _ => {}
-    }
-    let mut transition = Transition::of_head(next, vec![Guard::Open, Guard::Run(head.run.clone())]);
-    transition.hint = hint;
-    Ok(Some(transition))
-}
-
-/// K3: asks for a compaction. The next attempt of the live run makes it; where no run is live, one begins for it.
-/// `Ok(None)`: somebody has asked already.
-///
-/// # Errors
-/// [`Refusal::ExternalSession`], [`Refusal::SessionClosed`].
-pub fn ask_compaction(head: &Head, now: Millis) -> Result<Option<Transition>, Refusal> {
-    head.check_native()?;
-    head.check_open()?;
-    if head.compact && head.run.status.is_live() {
-        return Ok(None);
-    }
-    let mut next = head.clone();
-    let mut hint = None;
-    if !head.run.status.is_live() {
-        next.start_run(now);
-        hint = Some(SendHint { after_ms: 0 });
-    }
-    next.run.compact_next = head.run.status == RunStatus::Running;
-    next.compact = true;
-    let guards = vec![Guard::Open, Guard::Seq(head.ledger.seq), Guard::Run(head.run.clone())];
-    let mut transition = Transition::of_head(next, guards);
-    transition.hint = hint;
-    Ok(Some(transition))
 }
 
 /// H4: records that the parent was nudged about every run that has ended so far. `None`: there is nothing to record.

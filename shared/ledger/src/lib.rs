@@ -31,7 +31,7 @@
 //! | [`plan`] | a transition's writes in plain data |
 //! | [`items`], [`keys`], [`value`] | what the items and their keys look like |
 //! | [`dynamo`], [`meter`] | the store in DynamoDB, which renders and sends a plan; what its calls cost |
-//! | [`tenant`] | what belongs to a tenant and to no session |
+//! | [`tenant_store`] | what belongs to a tenant and to no session |
 //! | [`hints`], [`notifier`] | how workers are told of work, and streams of commits |
 //! | `memory`, `layer` | with the feature `testing`: a store in memory, and a store over another one |
 
@@ -41,16 +41,16 @@ pub mod hints;
 pub mod items;
 pub mod keys;
 #[cfg(feature = "testing")]
-pub mod layer;
-#[cfg(feature = "testing")]
 pub mod memory;
 pub mod meter;
 pub mod notifier;
 pub mod plan;
 pub mod port;
-pub mod tenant;
+#[cfg(feature = "testing")]
+pub mod store_layer;
+pub mod tenant_store;
 pub mod value;
 
 pub use commands::{Appended, Claimed, Ledger, LedgerConfig, LedgerError, SettledRun};
 pub use port::{SessionKey, Store, StoreError};
-pub use tenant::TenantStore;
+pub use tenant_store::TenantStore;

@@ -15,7 +15,7 @@ use http::header;
 use http::request::Parts;
 use keel_kernel::TenantId;
 use keel_ledger::TenantStore;
-use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::tenant_store::ApiKeyRow;
 use subtle::ConstantTimeEq as _;
 
 use crate::error::{Code, Problem};

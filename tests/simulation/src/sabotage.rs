@@ -12,9 +12,9 @@ use async_trait::async_trait;
 use keel_kernel::decision::Decision;
 use keel_kernel::{Guard, Head, SideRow, Transition};
 use keel_ledger::dynamo::Dynamo;
-use keel_ledger::layer::StoreLayer;
 use keel_ledger::plan::plan;
 use keel_ledger::port::{SessionKey, Store, StoreError, Written};
+use keel_ledger::store_layer::StoreLayer;
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

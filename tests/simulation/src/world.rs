@@ -10,11 +10,11 @@ use keel_embedded::{Embedded, tables};
 use keel_env::Env as _;
 use keel_fn_worker::{FixedResources, Worker, WorkerConfig};
 use keel_kernel::budget::Budget;
-use keel_kernel::{Millis, SessionDescription, SessionId, TenantId, session_rules};
+use keel_kernel::{Millis, SessionDescription, SessionId, TenantId, session_transitions};
 use keel_ledger::dynamo::{Dynamo, Tables};
 use keel_ledger::hints::Hint;
 use keel_ledger::notifier::CommitNotifier;
-use keel_ledger::tenant::ApiKeyRow;
+use keel_ledger::tenant_store::ApiKeyRow;
 use keel_ledger::{Ledger, LedgerConfig, SessionKey, Store, TenantStore};
 use keel_web::Auth;
 use keel_web::auth::ApiKey;
@@ -197,7 +197,8 @@ async fn make_session(store: &Dynamo, number: u64, rng: &mut Rng) -> SessionKey 
     let at = SessionKey { tenant: TenantId::parse("t").expect("a tenant id"), session: id.clone() };
     let max_attempts = u32::try_from(rng.pick(1..=4)).expect("a small number");
     let description = SessionDescription { max_attempts, ..SessionDescription::native(id, Millis(number)) };
-    let created = session_rules::create(None, &description, Budget::default()).expect("nothing is there yet");
+    let created =
+        session_transitions::create(None, &description, Budget::default()).expect("nothing is there yet");
     let transition = created.expect("it is new");
     store.write(&at, None, &transition, &format!("make-{number}")).await.expect("a new session");
     at

@@ -13,6 +13,7 @@ pub(crate) use keel_agent::provider::text_of;
 use keel_agent::tool::builtin::Builtin;
 use keel_agent::{CallState, Partial, RunContext, SessionPort, SessionPortError, SettleResult};
 use keel_kernel::commit::{Commit, decide};
+use keel_kernel::requests;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::testing::MemorySession;
 use keel_kernel::transcript::History;
@@ -148,7 +149,7 @@ impl Ledger {
 
     pub(crate) fn close(&self) {
         let row = &mut *locked(&self.row);
-        let transition = run::close(&row.head, self.now(), &[]).expect("it is open");
+        let transition = requests::close(&row.head, self.now(), &[]).expect("it is open");
         row.write(transition).expect("no keys");
     }
 
@@ -156,7 +157,7 @@ impl Ledger {
     pub(crate) fn ask_compaction(&self) {
         let row = &mut *locked(&self.row);
         let transition =
-            waiting::ask_compaction(&row.head, self.now()).expect("native and open").expect("not asked yet");
+            requests::ask_compaction(&row.head, self.now()).expect("native and open").expect("not asked yet");
         row.write(transition).expect("no keys");
     }
 

@@ -9,6 +9,7 @@ mod events;
 use std::collections::BTreeMap;
 
 use keel_kernel::commit::decide;
+use keel_kernel::requests;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::transition::Obstacles;
 use keel_kernel::waiting;
@@ -125,7 +126,7 @@ impl Model {
                     Settled::Before(_) => None,
                 }))
             }
-            Command::Queue => some(run::queue(head, now)),
+            Command::Queue => some(requests::queue(head, now)),
             Command::Park { token: shown, behind, until } => {
                 let Some(token) = token(shown) else { return Verdict::Nothing };
                 let seen = head.run.nudges - u64::from(*behind && head.run.nudges > 0);
@@ -133,8 +134,8 @@ impl Model {
                 some(waiting::park(head, &token, seen, WaitReason::Decision, until))
             }
             Command::Nudge => waiting::nudge(head, now).map_or(Verdict::Nothing, Verdict::Write),
-            Command::Cancel => some(run::cancel(head, now)),
-            Command::Close => run::close(head, now, &[]).map_or(Verdict::Nothing, Verdict::Write),
+            Command::Cancel => some(requests::cancel(head, now)),
+            Command::Close => requests::close(head, now, &[]).map_or(Verdict::Nothing, Verdict::Write),
             Command::Pass { .. } => Verdict::Nothing,
         }
     }

@@ -1,6 +1,7 @@
 //! A session in memory that writes the kernel's transitions as a store must, and short functions that make events.
 
 use keel_kernel::commit::decide;
+use keel_kernel::requests;
 use keel_kernel::run::{self, ClaimRequest, Outcome, Settle, Settled};
 use keel_kernel::testing::MemorySession;
 use keel_kernel::transcript::History;
@@ -232,7 +233,7 @@ impl Session {
     }
 
     pub(crate) fn cancel(&mut self) -> Result<bool, Refusal> {
-        let transition = run::cancel(&self.head, self.now)?;
+        let transition = requests::cancel(&self.head, self.now)?;
         self.carry_out_some(transition)
     }
 
@@ -247,12 +248,12 @@ impl Session {
     }
 
     pub(crate) fn queue(&mut self) -> Result<bool, Refusal> {
-        let transition = run::queue(&self.head, self.now)?;
+        let transition = requests::queue(&self.head, self.now)?;
         self.carry_out_some(transition)
     }
 
     pub(crate) fn close(&mut self) -> bool {
-        let transition = run::close(&self.head, self.now, &[]);
+        let transition = requests::close(&self.head, self.now, &[]);
         self.carry_out_some(transition).expect("closing takes no keys")
     }
 

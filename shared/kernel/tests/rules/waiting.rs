@@ -1,6 +1,7 @@
 //! H: runs that wait for something outside.
 
 use keel_kernel::budget::Budget;
+use keel_kernel::requests;
 use keel_kernel::run::{self, NotClaimable, Outcome, Sweep};
 use keel_kernel::waiting;
 use keel_kernel::{Head, Kind, LeaseToken, Millis, RunStatus, SessionId, StateOwner, WaitReason};
@@ -153,7 +154,7 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
     assert_eq!((spent.tokens, spent.micros), (100, 500_000), "a failed answer was paid for too");
     let budget = |tokens| Budget { tokens: Some(tokens), micros: None };
     let set = |session: &mut Session, tokens| {
-        let transition = waiting::set_budget(&session.head, session.now, budget(tokens)).unwrap();
+        let transition = requests::set_budget(&session.head, session.now, budget(tokens)).unwrap();
         transition.is_some_and(|transition| session.carry_out(transition).is_ok())
     };
     assert!(set(&mut session, 100) && session.head.is_spent());
@@ -176,7 +177,7 @@ fn h5_a_budget_counts_what_the_ledger_says_and_raising_it_goes_on() {
 #[test]
 fn k3_a_compaction_that_is_asked_for_in_mid_attempt_is_made_by_the_next_run() {
     let (mut session, token) = running();
-    let ask = |head: &Head| waiting::ask_compaction(head, Millis(1_000_000)).unwrap();
+    let ask = |head: &Head| requests::ask_compaction(head, Millis(1_000_000)).unwrap();
     session.own(&token, vec![answer("g1", &[1], &[])]);
     session.carry_out(ask(&session.head).unwrap()).unwrap();
     assert_eq!(session.settle(&token, Outcome::Succeeded), RunStatus::Pending, "it did not know");
@@ -194,7 +195,7 @@ fn k3_a_compaction_that_is_asked_for_in_mid_attempt_is_made_by_the_next_run() {
 #[test]
 fn k3_a_compaction_that_is_asked_for_starts_a_run_of_its_own_and_is_done_once() {
     let mut session = Session::native();
-    let ask = |head: &Head| waiting::ask_compaction(head, Millis(1_000_000)).unwrap();
+    let ask = |head: &Head| requests::ask_compaction(head, Millis(1_000_000)).unwrap();
     session.carry_out(ask(&session.head).unwrap()).unwrap();
     assert_eq!((session.head.run.status, session.head.compact), (RunStatus::Pending, true));
     assert_eq!(ask(&session.head), None);
@@ -204,5 +205,5 @@ fn k3_a_compaction_that_is_asked_for_starts_a_run_of_its_own_and_is_done_once() 
     let settled = session.try_settle(&token, Outcome::Succeeded, vec![finished("done")]);
     assert_eq!(settled.map(|(status, _)| status), Ok(RunStatus::Done));
     let external = Head::new(StateOwner::External, 3);
-    assert!(waiting::ask_compaction(&external, Millis(0)).is_err(), "C4");
+    assert!(requests::ask_compaction(&external, Millis(0)).is_err(), "C4");
 }

@@ -4,8 +4,9 @@ use std::pin::Pin;
 
 use keel_env::metric;
 use keel_kernel::budget::Budget;
+use keel_kernel::requests;
 use keel_kernel::waiting;
-use keel_kernel::{DedupeKey, Head, KeyName, Kind, NewEvent, Payload, SessionId, run};
+use keel_kernel::{DedupeKey, Head, KeyName, Kind, NewEvent, Payload, SessionId};
 
 use super::{Appended, Ledger, LedgerError};
 use crate::port::SessionKey;
@@ -54,12 +55,12 @@ impl Ledger {
 
     /// Begins a run where an input is unanswered or a turn is owed. The returned head says whether a run is live now.
     pub async fn queue_run(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, run::queue).await
+        self.head_only(at, None, requests::queue).await
     }
 
-    /// Cancels the session's run, if there is one: see [`run::cancel`].
+    /// Cancels the session's run, if there is one: see [`requests::cancel`].
     pub async fn cancel(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, run::cancel).await
+        self.head_only(at, None, requests::cancel).await
     }
 
     /// H1: nudges the session's run: something has happened that it may wait for.
@@ -69,12 +70,12 @@ impl Ledger {
 
     /// H5: sets the session's budget. A waiting run becomes pending where the new budget is not reached.
     pub async fn set_budget(&self, at: &SessionKey, budget: Budget) -> Result<Head, LedgerError> {
-        self.head_only(at, None, |head, now| waiting::set_budget(head, now, budget)).await
+        self.head_only(at, None, |head, now| requests::set_budget(head, now, budget)).await
     }
 
-    /// K3: asks for a compaction: see [`run::ask_compaction`].
+    /// K3: asks for a compaction: see [`requests::ask_compaction`].
     pub async fn ask_compaction(&self, at: &SessionKey) -> Result<Head, LedgerError> {
-        self.head_only(at, None, waiting::ask_compaction).await
+        self.head_only(at, None, requests::ask_compaction).await
     }
 
     /// H4: nudges the parent about the end of a run of this child, and records in the child's head that it was nudged.

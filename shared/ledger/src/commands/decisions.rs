@@ -1,12 +1,12 @@
 //! Decisions (H2): an owner opens them, a person answers them, and those that nobody answered in time are withdrawn.
 
 use keel_kernel::decision::{Decision, DecisionAnswer};
-use keel_kernel::decision_rules;
+use keel_kernel::decision_transitions;
 use keel_kernel::event::ToolCall;
 use keel_kernel::{Head, LeaseToken, Millis, NewEvent, SideRow};
 
 use super::engine::{Carried, Job, Step, Wrote};
-use super::subject::{OfDecision, OfHead};
+use super::read_set::{OfDecision, OfHead};
 use super::{Ledger, LedgerError};
 use crate::port::SessionKey;
 
@@ -15,7 +15,7 @@ impl Ledger {
     /// that is there stays as it is. `known` is the owner's last head.
     ///
     /// # Errors
-    /// Those of [`decision::open`].
+    /// Those of [`decision_transitions::open`].
     pub async fn open_decision(
         &self,
         at: &SessionKey,
@@ -28,19 +28,19 @@ impl Ledger {
         let name = Decision::id_of(&at.session, &call.id);
         let decide = |(head, existing): &(Head, Option<Decision>), now: Millis, _: &[NewEvent]| {
             let about = (&at.session, call);
-            let opened = decision_rules::open(head, existing.as_ref(), token, about, (now, for_ms))?;
+            let opened = decision_transitions::open(head, existing.as_ref(), token, about, (now, for_ms))?;
             Ok(opened.map_or(Step::Done(()), Step::Write))
         };
         // The owner has just looked and found no decision, so nothing is read first.
-        let subject = (&OfDecision(&name), Some((known, None)));
-        self.carry_out(at, subject, Job::without_events(&id), decide).await.map(drop)
+        let read_set = (&OfDecision(&name), Some((known, None)));
+        self.carry_out(at, read_set, Job::without_events(&id), decide).await.map(drop)
     }
 
     /// Answers the decision `name` about the arguments with this digest, and makes a run that waits for it pending.
     /// False: the decision had the same answer already.
     ///
     /// # Errors
-    /// Those of [`decision::answer`].
+    /// Those of [`decision_transitions::answer`].
     pub async fn answer_decision(
         &self,
         at: &SessionKey,
@@ -50,7 +50,7 @@ impl Ledger {
     ) -> Result<(Decision, bool), LedgerError> {
         let id = self.commit_id();
         let decide = |(head, found): &(Head, Option<Decision>), now: Millis, _: &[NewEvent]| {
-            let answered = decision_rules::answer(head, found.as_ref(), digest, answer, now)?;
+            let answered = decision_transitions::answer(head, found.as_ref(), digest, answer, now)?;
             Ok(answered.map_or(Step::Done(()), Step::Write))
         };
         let job = Job::without_events(&id);
@@ -81,7 +81,7 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let id = self.commit_id();
         let decide = |head: &Head, _: Millis, _: &[NewEvent]| {
-            Ok(Step::<std::convert::Infallible>::Write(decision_rules::withdraw(head, decision)))
+            Ok(Step::<std::convert::Infallible>::Write(decision_transitions::withdraw(head, decision)))
         };
         self.carry_out(at, (&OfHead, Some(known)), Job::without_events(&id), decide).await.map(drop)
     }

@@ -16,7 +16,7 @@ use keel_kernel::{
     SideRow, Transition,
 };
 
-use super::subject::Subject;
+use super::read_set::ReadSet;
 use super::{Ledger, LedgerError};
 use crate::port::{Consistency, EventPage, SessionKey, StoreError, Written};
 
@@ -99,33 +99,33 @@ const IMMEDIATE_RETRIES: u32 = 2;
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 10..=100;
 
 impl Ledger {
-    /// Carries a command out: looks at the subject and asks `decide`, until a write is committed, or there is nothing to
+    /// Carries a command out: looks at the read set and asks `decide`, until a write is committed, or there is nothing to
     /// write, or the command is refused. `known` is what the caller saw last; it saves the first read.
-    pub(super) async fn carry_out<S: Subject, T>(
+    pub(super) async fn carry_out<S: ReadSet, T>(
         &self,
         at: &SessionKey,
-        (subject, known): (&S, Option<S::Seen>),
+        (read_set, known): (&S, Option<S::Seen>),
         job: Job<'_>,
         decide: impl Fn(&S::Seen, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
     ) -> Result<Carried<T, S::Seen>, LedgerError> {
-        let carried = self.decide_and_write(at, (subject, known), job, decide).await;
+        let carried = self.decide_and_write(at, (read_set, known), job, decide).await;
         if let Err(LedgerError::Refused(Refusal::Fenced { .. })) = carried {
             metric::count(metric::name::FENCED, 1);
         }
         carried
     }
 
-    async fn decide_and_write<S: Subject, T>(
+    async fn decide_and_write<S: ReadSet, T>(
         &self,
         at: &SessionKey,
-        (subject, known): (&S, Option<S::Seen>),
+        (read_set, known): (&S, Option<S::Seen>),
         mut job: Job<'_>,
         decide: impl Fn(&S::Seen, Millis, &[NewEvent]) -> Result<Step<T>, Refusal> + Send + Sync,
     ) -> Result<Carried<T, S::Seen>, LedgerError> {
         // The first look may be out of date, and so costs half: the conditions make a write that was decided on it fail.
         let mut seen = match known {
             Some(known) => known,
-            None => subject.look(self, at, Consistency::Eventual).await?,
+            None => read_set.look(self, at, Consistency::Eventual).await?,
         };
         let mut fresh = false;
         let mut obstacles = Obstacles::default();
@@ -139,7 +139,7 @@ impl Ledger {
             if concludes && !fresh {
                 // What the caller remembered, or an eventual read showed, may be out of date. No result or refusal may rest
                 // on it.
-                (seen, fresh) = (subject.look(self, at, Consistency::Strong).await?, true);
+                (seen, fresh) = (read_set.look(self, at, Consistency::Strong).await?, true);
                 continue;
             }
             if let Ok(Step::Done(done)) = step {
@@ -187,7 +187,7 @@ impl Ledger {
                     let head = found.head.filter(|_| attempt < IMMEDIATE_RETRIES && !found.row);
                     seen = match head.and_then(S::with_head) {
                         Some(seen) => seen,
-                        None => subject.look(self, at, Consistency::Strong).await?,
+                        None => read_set.look(self, at, Consistency::Strong).await?,
                     };
                     fresh = true;
                 }

@@ -1,22 +1,22 @@
-//! [`Ledger`]: the commands and reads that the functions have over sessions. A command looks at its subject, asks the
+//! [`Ledger`]: the commands and reads that the functions have over sessions. A command looks at its read set, asks the
 //! kernel and writes the transition, until a write is committed or there is nothing to write.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `engine` | the one loop that decides, writes and tries again |
 //! | `replay` | how a retry is told from a conflict (I3, I5, I6) |
-//! | `subject` | what commands look at before they decide |
+//! | `read_set` | what commands look at before they decide |
 //! | `client`, `owner`, `sessions`, `decisions` | the commands, each with what it asks the kernel |
 //! | `reads` | what is only read |
 
 mod client;
 mod decisions;
 mod engine;
+mod idempotency;
 mod owner;
+mod read_set;
 mod reads;
-mod replay;
 mod sessions;
-mod subject;
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::notifier::CommitNotifier;
 use crate::port::{SessionKey, Store, StoreError};
 use engine::{Carried, Job, Step, Wrote};
 pub use owner::{Appended, Claimed, SettledRun};
-use subject::OfHead;
+use read_set::OfHead;
 
 /// How long leases hold, and how often a command is tried.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use keel_kernel::waiting;
 use keel_kernel::{Commit, Event, Head, LeaseToken, Millis, NewEvent, OwnerId, RunStatus, Seq, WaitReason};
 
 use super::engine::{Carried, Job, Step, Wrote};
-use super::subject::OfHead;
+use super::read_set::OfHead;
 use super::{Ledger, LedgerError};
 use crate::port::SessionKey;
 
@@ -123,7 +123,7 @@ impl Ledger {
         self.head_only(at, known, |head, now| run::release(head, now, token)).await
     }
 
-    /// H1: parks a run: see [`run::park`]. False: something has happened since the owner looked, so it must look again.
+    /// H1: parks a run: see [`waiting::park`]. False: something has happened since the owner looked, so it must look again.
     pub async fn park(
         &self,
         at: &SessionKey,

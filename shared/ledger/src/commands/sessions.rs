@@ -6,12 +6,13 @@ use keel_kernel::budget::Budget;
 use keel_kernel::child;
 use keel_kernel::decision::Decision;
 use keel_kernel::event::ToolCall;
+use keel_kernel::requests;
 use keel_kernel::session::SessionPatch;
-use keel_kernel::session_rules;
-use keel_kernel::{DedupeKey, Head, Millis, NewEvent, Payload, Session, SessionDescription, SideRow, run};
+use keel_kernel::session_transitions;
+use keel_kernel::{DedupeKey, Head, Millis, NewEvent, Payload, Session, SessionDescription, SideRow};
 
 use super::engine::{Carried, Job, Step, Wrote};
-use super::subject::{OfDecisions, OfNewSession, OfSession};
+use super::read_set::{OfDecisions, OfNewSession, OfSession};
 use super::{Ledger, LedgerError};
 use crate::port::SessionKey;
 
@@ -28,7 +29,7 @@ impl Ledger {
     ) -> Result<(Session, bool), LedgerError> {
         let id = self.commit_id();
         let decide = |existing: &Option<Session>, _: Millis, _: &[NewEvent]| {
-            let created = session_rules::create(existing.as_ref(), description, budget)?;
+            let created = session_transitions::create(existing.as_ref(), description, budget)?;
             Ok(created.map_or(Step::Done(()), Step::Write))
         };
         // Most ids are new, so nothing is read first.
@@ -50,7 +51,7 @@ impl Ledger {
     pub async fn patch(&self, at: &SessionKey, patch: &SessionPatch) -> Result<Session, LedgerError> {
         let id = self.commit_id();
         let decide = |session: &Session, now: Millis, _: &[NewEvent]| {
-            session_rules::patch(session, now, patch).map(Step::<std::convert::Infallible>::Write)
+            session_transitions::patch(session, now, patch).map(Step::<std::convert::Infallible>::Write)
         };
         match self.carry_out(at, (&OfSession, None), Job::without_events(&id), decide).await? {
             Carried::Wrote(Wrote { head, rows, .. }) => {
@@ -77,7 +78,7 @@ impl Ledger {
             let decide = |(head, decisions): &(Head, Vec<Decision>), now: Millis, _: &[NewEvent]| {
                 let left: Vec<Decision> =
                     decisions.iter().filter(|decision| !withdrawn.contains(&decision.id)).cloned().collect();
-                Ok(run::close(head, now, &left).map_or(Step::Done(()), Step::Write))
+                Ok(requests::close(head, now, &left).map_or(Step::Done(()), Step::Write))
             };
             match self.carry_out(at, (&OfDecisions, None), Job::without_events(&id), decide).await? {
                 Carried::Done((), (head, _)) => {

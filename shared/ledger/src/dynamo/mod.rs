@@ -16,7 +16,7 @@ mod partials;
 mod plan;
 mod reads;
 mod store;
-mod tenant;
+mod tenant_store;
 mod transact;
 
 use std::sync::Arc;

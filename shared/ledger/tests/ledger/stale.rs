@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use keel_kernel::run::NotClaimable;
 use keel_kernel::{Head, RunStatus, Seq, StateOwner};
 use keel_ledger::Store;
-use keel_ledger::layer::StoreLayer;
 use keel_ledger::memory::Memory;
 use keel_ledger::port::{Consistency, EventPage, SessionKey, StoreError};
+use keel_ledger::store_layer::StoreLayer;
 
 use crate::support::{Rig, TestEnv, compaction, create, key, owner, session, text};
 

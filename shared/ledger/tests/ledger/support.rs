@@ -182,8 +182,8 @@ impl World {
 /// Writes a new session's rows.
 pub(crate) async fn create(store: &dyn Store, at: &SessionKey, state_owner: StateOwner) {
     let described = described(&at.session, state_owner);
-    let made =
-        keel_kernel::session_rules::create(None, &described, Budget::default()).expect("nothing is there");
+    let made = keel_kernel::session_transitions::create(None, &described, Budget::default())
+        .expect("nothing is there");
     let token = format!("make-{}", at.session);
     let written = store.write(at, None, &made.expect("it is new"), &token).await;
     assert_eq!(written.expect("no fault"), Written::Committed);

@@ -13,7 +13,7 @@ use keel_agent::tool::builtin::Builtin;
 use keel_agent::tool::{ToolOutput, ToolSpec};
 use keel_agent::{Ended, Ports, Provider, RunContext, SessionPortError, Signals, Time, Tools, answer_run};
 use keel_kernel::event::ToolCall;
-use keel_kernel::run;
+use keel_kernel::requests;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -140,7 +140,7 @@ impl Owner {
     /// A client cancels, and the owner is signalled.
     pub(crate) fn cancel(&self) {
         let row = &mut *locked(&self.session_port.ledger.row);
-        let transition = run::cancel(&row.head, self.session_port.ledger.now())
+        let transition = requests::cancel(&row.head, self.session_port.ledger.now())
             .expect("native and open")
             .expect("something to cancel");
         row.write(transition).expect("no keys");

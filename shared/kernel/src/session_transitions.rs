@@ -4,9 +4,9 @@ use crate::budget::Budget;
 use crate::head::Head;
 use crate::ids::Millis;
 use crate::refusal::Refusal;
+use crate::requests;
 use crate::session::{Session, SessionDescription, SessionPatch};
 use crate::transition::{SideRow, Transition};
-use crate::waiting;
 
 /// I8: makes a session where none has its id. `Ok(None)`: the same call made it before.
 ///
@@ -40,7 +40,7 @@ pub fn patch(session: &Session, now: Millis, patch: &SessionPatch) -> Result<Tra
         return Err(Refusal::RevisionDiffers { revision });
     }
     let mut transition = match patch.budget {
-        Some(budget) => waiting::set_budget(&session.head, now, budget)?,
+        Some(budget) => requests::set_budget(&session.head, now, budget)?,
         None => None,
     }
     .unwrap_or_else(|| Transition::of_head(session.head.clone(), Vec::new()));

@@ -8,7 +8,7 @@ use super::{Ledger, LedgerError};
 use crate::port::{Consistency, SessionKey};
 
 /// What a command decides on.
-pub(super) trait Subject: Sync {
+pub(super) trait ReadSet: Sync {
     /// What a look shows.
     type Seen: Send + Sync;
 
@@ -30,7 +30,7 @@ pub(super) trait Subject: Sync {
 /// The head alone.
 pub(super) struct OfHead;
 
-impl Subject for OfHead {
+impl ReadSet for OfHead {
     type Seen = Head;
 
     async fn look(
@@ -58,7 +58,7 @@ impl Subject for OfHead {
 /// The head and one decision, by its id.
 pub(super) struct OfDecision<'a>(pub(super) &'a str);
 
-impl Subject for OfDecision<'_> {
+impl ReadSet for OfDecision<'_> {
     type Seen = (Head, Option<Decision>);
 
     /// The head is read first: an answer that comes between the two reads is then seen (H1).
@@ -84,7 +84,7 @@ impl Subject for OfDecision<'_> {
 /// The head and all decisions of the session.
 pub(super) struct OfDecisions;
 
-impl Subject for OfDecisions {
+impl ReadSet for OfDecisions {
     type Seen = (Head, Vec<Decision>);
 
     /// The head is read first: where it is closed, no decision is opened after that.
@@ -110,7 +110,7 @@ impl Subject for OfDecisions {
 /// The session: its description and its head.
 pub(super) struct OfSession;
 
-impl Subject for OfSession {
+impl ReadSet for OfSession {
     type Seen = Session;
 
     async fn look(&self, ledger: &Ledger, at: &SessionKey, _: Consistency) -> Result<Session, LedgerError> {
@@ -130,7 +130,7 @@ impl Subject for OfSession {
 /// The session, if there is one.
 pub(super) struct OfNewSession;
 
-impl Subject for OfNewSession {
+impl ReadSet for OfNewSession {
     type Seen = Option<Session>;
 
     async fn look(

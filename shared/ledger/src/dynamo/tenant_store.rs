@@ -12,7 +12,7 @@ use super::transact::{failure, units};
 use crate::items::{self, Reader, read_row, row_item};
 use crate::keys;
 use crate::port::{Consistency, SessionKey, Store as _, StoreError};
-use crate::tenant::{ApiKeyRow, SessionPage, TenantStore};
+use crate::tenant_store::{ApiKeyRow, SessionPage, TenantStore};
 use crate::value::{Item, Key, Value};
 
 const TOTAL: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
