@@ -1,5 +1,5 @@
 //! Every rule of `docs/contract.md` is named by a test, every rule that code or tests name is in it, and
-//! `tests/RULES.md` says which test holds which.
+//! `tests/RULES.md` says where each is kept and which tests hold it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -126,19 +126,50 @@ impl RuleTest {
     }
 }
 
-/// `tests/RULES.md`: the contract's rules in its order, each with the tests that are named after it.
+/// The rules that a file's comments cite.
+fn cited(text: &str) -> BTreeSet<&str> {
+    let comments = text.lines().filter_map(|line| line.split_once("//").map(|(_, comment)| comment));
+    comments
+        .flat_map(|line| line.split(|char: char| !char.is_ascii_alphanumeric()))
+        .filter(|word| is_rule(word))
+        .collect()
+}
+
+/// Where each rule is kept: the files of the product whose comments cite it, by the rule.
+fn keepers(sources: &[(PathBuf, String)]) -> BTreeMap<&str, BTreeSet<String>> {
+    let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in sources {
+        let path = path.strip_prefix(root()).expect("a file of ours");
+        let is_product = path.starts_with("shared") || path.starts_with("functions");
+        if is_product && path.iter().any(|part| part == "src") {
+            for rule in cited(text) {
+                found.entry(rule).or_default().insert(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+/// `tests/RULES.md`: the contract's rules in its order, each with the files that cite it and the tests that are named
+/// after it.
 fn page() -> String {
+    let sources = sources();
+    let keepers = keepers(&sources);
     let mut tests_of: BTreeMap<String, BTreeSet<RuleTest>> = BTreeMap::new();
-    for (path, text) in sources() {
-        for test in tests(&text) {
+    for (path, text) in &sources {
+        for test in tests(text) {
             for rule in named_by(test) {
-                tests_of.entry(rule).or_default().insert(RuleTest::new(&path, test));
+                tests_of.entry(rule).or_default().insert(RuleTest::new(path, test));
             }
         }
     }
     let mut page = String::from(PREFACE);
     let mut rule = |page: &mut String, name: &str| {
         writeln!(page, "\n### {name}\n").expect("a string takes it");
+        if let Some(files) = keepers.get(name) {
+            let links: Vec<String> = files.iter().map(|file| format!("[{file}](../{file})")).collect();
+            writeln!(page, "Code: {}\n", links.join(" · ")).expect("a string takes it");
+        }
         for test in tests_of.remove(name).unwrap_or_default() {
             writeln!(page, "{}", test.line()).expect("a string takes it");
         }
@@ -164,9 +195,10 @@ fn page() -> String {
 
 /// What the page says before its first rule.
 const PREFACE: &str = "\
-# Which test holds which rule
+# Where each rule is kept, and which test holds it
 
-The rules of the [contract](../docs/contract.md), each with the tests that fail when it is broken. A test's name begins with
+The rules of the [contract](../docs/contract.md), each with the code whose comments cite it (it is decided in the kernel or the
+agent; the ledger and the functions carry it out) and with the tests that fail when it is broken. A test's name begins with
 its rules. `tests/contract` asks over HTTP, and so asks any deployment; `tests/local` needs a Keel of its own; the rest looks
 from elsewhere, or from beside the code that decides.
 
