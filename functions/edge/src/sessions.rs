@@ -140,7 +140,7 @@ pub(crate) async fn show(State(edge): State<Edge>, At(at): At) -> Result<Respons
     Ok(shown(&edge, StatusCode::OK, &edge.ledger.session(&at).await?))
 }
 
-/// `PATCH /v1/sessions/{id}`: a JSON merge patch. With If-Match only at one of these revisions.
+/// `PATCH /v1/sessions/{id}`: a JSON merge patch. With If-Match, it applies only to one of the revisions named there.
 pub(crate) async fn patch(
     State(edge): State<Edge>,
     At(at): At,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Edge, view};
 
-/// `GET /v1/sessions/{id}/subagents`: all of a session's children on one page, since a session has at most 64.
+/// `GET /v1/sessions/{id}/subagents`: all of a session's children on one page, since a session has few.
 pub(crate) async fn list(State(edge): State<Edge>, At(at): At, query: Query) -> Result<Json<Value>, Problem> {
     query.only(&[])?;
     edge.ledger.head(&at).await?;

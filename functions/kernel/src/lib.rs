@@ -1,5 +1,5 @@
 //! The commit path of owners: the HTTP calls by which a loop in any language claims a run, renews its lease, commits,
-//! publishes partials, settles and releases. Beside them the sweep, which sends hints again that were lost.
+//! publishes partials, settles and releases. The sweep is here too: it sends new hints for lost ones.
 //!
 //! This folder, `functions/kernel` (package `keel-fn-kernel`), is the function that is deployed. It has routes, reads
 //! requests and renders responses. The rules are in `shared/kernel` (package `keel-kernel`), a library without I/O.

@@ -194,10 +194,7 @@ impl Feed {
                 Err(problem) => {
                     self.failures += 1;
                     metric::count(metric::name::STREAM_ERRORS, 1);
-                    tracing::warn!(
-                        code = problem.code().as_str(),
-                        "a stream could not read the session; it tries again"
-                    );
+                    tracing::warn!(code = problem.code().as_str(), "a stream could not read the session");
                     if ending || self.failures > FAILURES_MAX {
                         frame::drain(&mut out);
                         self.state = State::Over;

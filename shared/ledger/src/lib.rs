@@ -7,7 +7,7 @@
 //! - **A transition is written whole or not at all,** and only while its guards hold. So what a command decided on may be
 //!   out of date: the write then fails, and nothing else happens.
 //! - **Every command may be sent again** after a lost answer (I6). A refusal means that nothing was written.
-//! - **There is one retry loop,** for reads and writes. The SDK tries no write to a session's rows again by itself.
+//! - **Retries are in one place,** `commands/engine.rs`. The SDK tries no write to a session's rows again by itself.
 //!
 //! ```
 //! use keel_kernel::{Payload, SessionDescription};
@@ -26,7 +26,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `commands` | [`Ledger`]: its commands and reads, and the one retry loop (`commands/engine.rs`) |
+//! | `commands` | [`Ledger`]: its commands and reads, and the loop that tries again (`commands/engine.rs`) |
 //! | [`port`] | what a store must do, and how a write can end |
 //! | [`plan`] | a transition's writes in plain data |
 //! | [`items`], [`keys`], [`value`] | what the items and their keys look like |
