@@ -261,6 +261,27 @@ async fn h4_several_agents_work_at_once_and_none_goes_deeper_than_three() {
     assert!(refused[0].1 && refused[0].0.contains("3 deep"), "{refused:?}");
 }
 
+#[tokio::test]
+async fn h4_a_session_has_no_more_agents_than_the_limit_though_one_message_asks_for_many() {
+    let keel = Keel::start().await;
+    let limit = keel.get("/v1/capabilities").await.ok(200)["limits"]["children"].as_u64().unwrap();
+    let limit = usize::try_from(limit).unwrap();
+    let session = keel.session().await;
+    let many = limit / 2 - 2;
+    for _ in 0..3 {
+        let calls = "!tool agent {\"task\":\"!say ok\"}\n".repeat(many);
+        keel.say(&session, &format!("{calls}!then\n!say all back")).await;
+        let row = keel.settled(&session).await;
+        assert_eq!(row["run"]["status"], "done", "{row}");
+    }
+    let results = results(&keel.events(&session).await);
+    let refused: Vec<&String> = results.iter().filter(|(_, bad)| *bad).map(|(text, _)| text).collect();
+    assert_eq!((results.len(), refused.len()), (3 * many, 3 * many - limit));
+    assert!(refused.iter().all(|text| text.contains(&format!("{limit} agents"))), "{refused:?}");
+    let children = keel.get(&format!("{session}/subagents")).await.ok(200);
+    assert_eq!(children["subagents"].as_array().unwrap().len(), limit);
+}
+
 /// A session that waits for a child that never answers, and the child.
 async fn with_a_child_at_work(keel: &Keel) -> (String, String) {
     let session = keel.session().await;

@@ -45,16 +45,18 @@ pub(crate) struct Children<'a> {
 }
 
 impl Children<'_> {
-    /// What has become of a call of the tool. `parent` is the parent's head.
+    /// What has become of a call of the tool. `parent` is the parent's head, `planned` how many children the calls before
+    /// this one are still to begin.
     pub(crate) async fn call_state(
         &self,
         call: &ToolCall,
         parent: &Head,
+        planned: usize,
     ) -> Result<CallState, SessionPortError> {
         let at = Ledger::child_of(self.parent, call);
         let head = match self.ledger.head(&at).await {
             Ok(head) => head,
-            Err(LedgerError::Refused(Refusal::NotFound)) => return self.unbegun(call, parent).await,
+            Err(LedgerError::Refused(Refusal::NotFound)) => return self.unbegun(call, parent, planned).await,
             Err(error) => return Err(port_error(error)),
         };
         if head.parent.as_ref() != Some(&self.parent.session) {
@@ -71,10 +73,15 @@ impl Children<'_> {
         }
     }
 
-    async fn unbegun(&self, call: &ToolCall, parent: &Head) -> Result<CallState, SessionPortError> {
+    async fn unbegun(
+        &self,
+        call: &ToolCall,
+        parent: &Head,
+        planned: usize,
+    ) -> Result<CallState, SessionPortError> {
         let depth = self.own.map_or(0, SessionDescription::depth);
         let children = self.ledger.count_children(self.parent).await.map_err(port_error)?;
-        if let Err(why) = child::may_begin(depth, children, call) {
+        if let Err(why) = child::may_begin(depth, children + planned, call) {
             return Ok(CallState::Known(ToolOutput::error(format!("not run: {why}"))));
         }
         if parent.is_spent() {

@@ -101,7 +101,8 @@ impl SessionWaits {
         withdrawn.map_err(port_error)
     }
 
-    async fn call_state(&self, call: &ToolCall) -> Result<CallState, SessionPortError> {
+    /// `planned`: how many children the calls before this one are still to begin.
+    async fn call_state(&self, call: &ToolCall, planned: usize) -> Result<CallState, SessionPortError> {
         let policy = self.policy(call);
         if policy.asks(&call.arguments) {
             let id = Decision::id_of(&self.at.session, &call.id);
@@ -121,7 +122,7 @@ impl SessionWaits {
             });
         }
         if call.name == children::NAME {
-            return self.children().call_state(call, &self.known.get()).await;
+            return self.children().call_state(call, &self.known.get(), planned).await;
         }
         Ok(CallState::Ready(None))
     }
@@ -147,8 +148,13 @@ impl Waits for SessionWaits {
         }
         self.look().await?;
         let mut call_states = Vec::with_capacity(calls.len());
+        let mut planned = 0;
         for call in calls {
-            call_states.push(self.call_state(call).await?);
+            let state = self.call_state(call, planned).await?;
+            if call.name == children::NAME && matches!(state, CallState::Unopened) {
+                planned += 1;
+            }
+            call_states.push(state);
         }
         Ok(call_states)
     }

@@ -52,7 +52,8 @@ pub fn task(arguments: &Value) -> Result<&str, NoChild> {
     if task.len() > caps::TASK_BYTES { Err(NoChild::TaskTooLong) } else { Ok(task) }
 }
 
-/// Whether a call may begin a child of a session that is `depth` levels below the top and has `children` children.
+/// Whether a call may begin a child of a session that is `depth` levels below the top and has `children` children,
+/// those counted that the calls before this one begin.
 ///
 /// # Errors
 /// Why it may not.
